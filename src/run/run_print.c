@@ -463,8 +463,8 @@ static void print_energy(const struct energy_use *e)
 static void print_wall(const struct run_wall *w, int64_t span_ns)
 {
 	if (span_ns)
-		printf("time: %.3f s to open, %.3f s to replay %.3f s of the GPU (%.2f times), %.3f s "
-		       "for replicates\n",
+		printf("time: %.3f s to open, %.3f s to replay %.3f s of the GPU (%.2f times), "
+		       "%.3f s for replicates\n",
 		       (double)w->open_ns / 1e9, (double)w->replay_ns / 1e9, (double)span_ns / 1e9,
 		       (double)w->replay_ns / (double)span_ns, (double)w->replicates_ns / 1e9);
 }
