@@ -32,6 +32,17 @@
  *   scan_sm90   1.07     0.27   1.3: value heads share q and k
  *
  * At 4 TB/s the four take 0.9 ms, the two 0.54 ms.  Measured on an H200: 1.57 ms and 0.92 ms.
+ *
+ * Only one kernel, which keeps q, k, T and mix on the chip, can go below that: its 1.08 GB take 0.26
+ * ms.  The instructions must shrink as well.  A multiprocessor has 124 chunks of a value head:
+ *
+ *   SiLU    24 Ki of a chunk, two of the special functions each, 16 a cycle: 3072 cycles, 0.22 ms
+ *   keys    61 of 100 issue slots of 0.32 ms: 0.20 ms
+ *   scan    3774 issue slots of a chunk, see delta_scan_sm90.cu: 0.26 ms
+ *
+ * So 0.52 ms would use 88 of 100 issue slots.  Pieces of a sequence side by side do not help: each
+ * piece also carries its transition, 128 columns beside the 128 of the state, and then runs again
+ * from its true state.  That is three times the chain's instructions, 0.13 ms more.
  */
 #include "config.h"
 
