@@ -33,8 +33,8 @@
  *
  * At 4 TB/s the four take 0.9 ms, the two 0.54 ms.  Measured on an H200: 1.57 ms and 0.92 ms.
  *
- * Only one kernel, which keeps q, k, T and mix on the chip, can go below that: its 1.08 GB take 0.26
- * ms.  The instructions must shrink as well.  A multiprocessor has 124 chunks of a value head:
+ * Only one kernel, which keeps q, k, T and mix on the chip, can go below that: its 1.08 GB take
+ * 0.26 ms.  The instructions must shrink as well.  A multiprocessor has 124 chunks of a value head:
  *
  *   SiLU    24 Ki of a chunk, two of the special functions each, 16 a cycle: 3072 cycles, 0.22 ms
  *   keys    61 of 100 issue slots of 0.32 ms: 0.20 ms

@@ -21,8 +21,8 @@
  * convolution and norms.  The inverse and the products after it leave half of the warps waiting.
  *
  * Failed experiment: fp32 inverts blocks of 16 on the diagonal, products in tf32 the rest of each
- * block of 32, and no decays where all of a warp's part lies above the diagonal.  That is 24 us less
- * of the whole prefill, but the mean error of `repeat` grows by up to 8 %.
+ * block of 32, and no decays where all of a warp's part lies above the diagonal.  That is 24 us
+ * less of the whole prefill, but the mean error of `repeat` grows by up to 8 %.
  */
 #include "config.h"
 #include "kernels/delta/delta_chunk.cuh"

@@ -50,8 +50,8 @@
  *     hide each other's latencies: 1070.  All 66 clusters fit, but 32 jobs of one sequence keep 32
  *     of them, and a chunk takes 3760 cycles
  *   u = v T^T + S^T W^T, with W = -T exp(g) k made by the warps of v, so that the chain has two
- *     products and no subtraction: the whole prefill 1130, not 922.  A chunk takes 2600 cycles, also
- *     with four heads; the mean error of `keep` grows by up to 9 %
+ *     products and no subtraction: the whole prefill 1130, not 922.  A chunk takes 2600 cycles,
+ *     also with four heads; the mean error of `keep` grows by up to 9 %
  *   in it, v T^T before S is packed: ptxas waits for the product first
  */
 #include "config.h"
