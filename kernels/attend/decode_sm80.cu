@@ -78,6 +78,20 @@
  * 693 at a share of .63 and 757 at .46; 8 x 128K 962, 967 and 649 at .70.  One part: 64 x 16K takes
  * 971, 985 and 671 at .67; but 8 x 128K 2004, as its 64 parts leave most thread blocks idle.
  *
+ * Keys and values leave the L2 cache first, as each is read once.  Before and after, us:
+ *	8 x 8K	 44.2  43.2	64 x 4K	133.0 129.5	8 query and 2 KV heads:
+ *	8 x 32K	134.4 132.3	32 x 8K	133.4 130.2	64 x 2K	 43.6  42.2
+ *	8 x 128K 489.6 486.5	1 x 64K	 44.3  43.1	32 x 2K	 28.2  26.5
+ * Without arithmetic 8 x 32K would take 128.4.  Bulk copies of 32 KiB that do nothing else take
+ * 118.7 for as many bytes, and those of 8 KiB 121.2.  What did not help: asking the L2 cache for
+ * 256 bytes (141.9 where it was 131.1) or 128; all warps a step together (no difference).
+ *
+ * Multiprocessors end at 168,000 to 227,000 cycles of 8 x 32K: some get less of the memory's rate.
+ * Stretches in rounds of 3/4, 3/16 and the rest, drawn by thread blocks that are free, end at
+ * 210,000 to 232,000.  But 8 x 32K takes 134.1 instead of 132.3, 8 x 8K 47.5 instead of 40.7, and
+ * 32 x 2K 31 instead of 25.  The memory was as busy until the end before, too, and each stretch
+ * begins with empty rings.
+ *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
  * gained 3 and 1 us, but other batches lost up to 5.
@@ -109,6 +123,17 @@ static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024,
 
 /* ---- a span ---- */
 
+/* cp_async_16() of what is read once, so it leaves the L2 cache first. */
+static __device__ __forceinline__ void copy_16_once(uint32_t dst, const void *src, int n)
+{
+	uint64_t policy;
+
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
+		     :: "r"(dst), "l"(__cvta_generic_to_global(src)), "r"(n), "l"(policy)
+		     : "memory");
+}
+
 /* Copy the warp's 16 keys of one step into its ring; keys from n on become zeros.  The bits of
  * first and i are apart, so the swizzle of row first + i is one XOR more. */
 template <int D>
@@ -123,7 +148,7 @@ static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src
 	n -= first;
 #pragma unroll
 	for (int i = 0; i < WARP_KEYS; i += 32 / CHUNKS)
-		cp_async_16((dst ^ i % 8 * 16) + i * D * 2, src + i * D, i < n ? 16 : 0);
+		copy_16_once((dst ^ i % 8 * 16) + i * D * 2, src + i * D, i < n ? 16 : 0);
 }
 
 /* Load the A operand of every k step: rows of q, one per head, zeros past n. */
@@ -283,8 +308,8 @@ static __device__ __forceinline__ void copy_listed(uint32_t k, uint32_t v, const
 		const size_t place = __shfl_sync(ALL, w.place, at + (row >> shift)) +
 				     (row & (tok - 1));
 
-		cp_async_16(k + to, kv.k + place * D + c * 8, row < n ? 16 : 0);
-		cp_async_16(v + to, kv.v + place * D + c * 8, row < n ? 16 : 0);
+		copy_16_once(k + to, kv.k + place * D + c * 8, row < n ? 16 : 0);
+		copy_16_once(v + to, kv.v + place * D + c * 8, row < n ? 16 : 0);
 	}
 }
 
