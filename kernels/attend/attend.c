@@ -77,6 +77,9 @@ struct run {
  *	1500	18.1  17.6	2200	24.4  24.6	3072	39.7  35.6	4096	62.3  50.0
  *	2048	23.7  22.8	2500	34.2  28.9	3500	46.6  40.7
  *	2 x 512 rows after 7680, 16 heads over 4	90.4  86.0	1500 after 6692	132.3  124.9
+ * Even parts of 1024 keys and more, and of 512 and more, 16 heads over 4:
+ *	128 rows of 2K	21.9  20.1	256 of 2K	22.0  21.0	2 x 128 of 2K	22.1  21.0
+ *	128 of 4K	24.7  24.2	256 of 4K	26.1  26.0	512 of 2K	22.7  22.7
  * Where a tile costs 2 blocks and a merge 1, more tiles are cut: 2048 rows take 27.2, 2200 28.6,
  * 3072 39.2.  Where a merge costs 1, 2200 rows take 26.6.
  *

@@ -18,7 +18,7 @@ extern "C" {
 enum {
 	ATTEND_ROWS = 128,	 /* most packed rows of a tile */
 	ATTEND_STEP = 128,	 /* keys of a kernel step */
-	ATTEND_PART_KEYS = 1024, /* fewest keys of an even part */
+	ATTEND_PART_KEYS = 512,	 /* fewest keys of an even part */
 	ATTEND_LIST_KEYS = 1536, /* keys of context for each part reserved for a list */
 };
 

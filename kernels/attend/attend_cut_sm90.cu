@@ -20,6 +20,7 @@
 namespace {
 
 constexpr int THREADS = ATTEND_CUT_TILES;
+constexpr int LEAST = 1024;	/* fewest keys of a part */
 constexpr int COST = 512;	/* keys; an estimate: half the cost of one more part */
 
 struct params {
@@ -136,7 +137,7 @@ enum ar_status launch(const struct attn_batch *b, int n, struct params p,
 
 	p.tile = b->tile;
 	p.page_tok = tok;
-	p.least = ATTEND_PART_KEYS / tok;
+	p.least = LEAST / tok;
 	p.cost = COST / tok;
 	p.n_plain = b->n_tile - n;
 	p.n_tile = n;
