@@ -38,7 +38,8 @@ enum ar_status drop_case_try(const struct batch_case *c, const char *name, const
 
 	for (int r = 0; r < c->n_seq; r++)
 		chunk[r] = attn_n_row(&c->b.rows, r);
-	return drop_ref(&d, &(struct drop_call){ &at, chunk, n_step }, out, err);
+	return drop_ref(&d, &(struct drop_call){ .at = &at, .chunk = chunk, .n_step = n_step }, out,
+			err);
 }
 
 struct drop_kept drop_case(const struct batch_case *c, const char *name, const void *self)

@@ -260,8 +260,9 @@ static struct drop_kept device_call(const struct batch_case *c, const char *name
 	for (int r = 0; r < c->n_seq; r++)
 		chunk[r] = attn_n_row(&c->b.rows, r);
 	gpu_must(drop_enqueue(&d,
-			      &(struct drop_call){ &at, gpu_copy(chunk, n_req * sizeof *chunk),
-						   n_step },
+			      &(struct drop_call){ .at = &at,
+						   .chunk = gpu_copy(chunk, n_req * sizeof *chunk),
+						   .n_step = n_step },
 			      &dev, &err),
 		 &err);
 	gpu_read(got.keep, dev.keep, n);
@@ -579,7 +580,8 @@ static bool revival_agrees(const struct lazyllm_self *x, int dim, uint64_t seed)
 				 .q = gpu_copy(c.q, c.q_len * sizeof *c.q),
 				 .kv = gpu_kv(&c.kv, c.kv_len),
 				 .work = gpu_new(drop_work_bytes(&d, &c.b.shape, &limits), 0xff) };
-	gpu_must(drop_revive_enqueue(&d, &(struct drop_call){ &at, NULL, c.n_seq }, &dev, &err),
+	gpu_must(drop_revive_enqueue(&d, &(struct drop_call){ .at = &at, .n_step = c.n_seq }, &dev,
+				     &err),
 		 &err);
 	gpu_read(n, dev.n, (size_t)c.n_seq * sizeof *n);
 	gpu_read(index, dev.index, (size_t)(c.n_seq * x->revives) * sizeof *index);

@@ -59,8 +59,10 @@ static void test_slim_chunk(void)
 	got = drop_kept_new(&c);
 	x.layers.value[0] = 0.25;
 	if (drop_ref(&d,
-		     &(struct drop_call){ &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv },
-					  (int32_t[]){ 48 }, 24 },
+		     &(struct drop_call){
+			     .at = &(struct attn_call){ .b = &c.b, .q = c.q, .kv = c.kv },
+			     .chunk = (int32_t[]){ 48 },
+			     .n_step = 24 },
 		     &got, &err))
 		bail_out("%s", err.msg);
 	is_int(got.n_keep[0], 16, "a quarter of 48 tokens and the window stay of 24 rows");

@@ -35,6 +35,21 @@ small() { run --backend cpu --model smollm2-135m --tp 3 --capture random:0 --acc
 	--sample-layers 1 --requests 2 --max-prompt-tokens 64 --max-output-tokens 3 "$@"; }
 ok 'ranks run on processors, too' small --ranks local
 
+# dropped DB OPTION...: the rows that a dropper keeps, by iteration and layer
+dropped() {
+	db=$tmp/$1
+	shift
+	run --backend cpu --clock formula --model niah-llama-14m --requests 3 --accuracy 0 \
+		--capture "$srcdir/traces/samples/niah-2k.arc" --max-prompt-tokens 900 \
+		--max-output-tokens 2 --db "$db" "$@" --intervals off \
+		--method dense+uniprefill:layers=2+5,min-tokens=0,p=0.7,last-q=32,sinks=64 >"$tmp/out" &&
+		query "$db" 'SELECT iter_no, layer, n_rows, n_kept FROM iteration_drop'
+}
+ok 'a dropper runs' eval 'dropped whole.db >"$tmp/whole"'
+is 'ranks drop the same tokens as one that has all heads' "$(dropped both.db --tp 2 --ranks local)" \
+	"$(cat "$tmp/whole")"
+ok '... as one of them does not' [ "$(dropped alone.db --tp 2)" != "$(cat "$tmp/whole")" ]
+
 # ---- heads of all ranks ----
 
 # heads DB OPTION...: each sample of two requests, of a capture with 8 query heads and 2 KV heads
@@ -167,8 +182,8 @@ if "$ATTNREPLAY" run --help | grep -q -- '--enforce-eager'; then
 else
 	skip 'GPUs are listed' 'built without CUDA'
 fi
-ok 'ranks would drop different tokens' fails 2 "'uniprefill' drops tokens by the heads of a rank" \
-	small --ranks local --method uniprefill
+ok 'ranks would drop different tokens' fails 2 "'lazyllm' drops tokens by the heads of a rank" \
+	small --ranks local --method lazyllm
 ok 'there are not that many' fails 2 'ranks local: at most 64 ranks; lower --tp' \
 	modelled --tp 128 --ranks local
 ATTNREPLAY_NCCL=$tmp/none.so

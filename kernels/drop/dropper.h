@@ -33,12 +33,22 @@ struct cJSON;
  * that stay; or after the MLP. */
 enum drop_place { DROP_BEFORE_MLP, DROP_AFTER_LAYER };
 
+/* Ranks that each have some of the heads, and must keep the same rows. */
+struct drop_ranks {
+	int n; /* 0 or 1: all heads are here */
+	/* Gather `bytes` bytes of each rank into to[n][bytes], in order of ranks, on the host. */
+	enum ar_status (*gather)(void *ctx, const void *from, void *to, size_t bytes,
+				 struct ar_err *err);
+	void *ctx;
+};
+
 /* One call at one layer.  Arrays are on the host for ref(), on the device for enqueue(). */
 struct drop_call {
 	const struct attn_call *at; /* b, layer, q, kv, work and stream; the cache holds the
 				     * chunk's keys */
 	const int32_t *chunk;	    /* [n_req] tokens of the chunk before anything was dropped */
 	int n_step;		    /* rows of the iteration in this layer, also of decodes */
+	struct drop_ranks ranks;    /* all make the call, if the dropper has for_ranks */
 };
 
 /* Rows that go on.  n_row, n_req: of the batch. */
@@ -76,6 +86,7 @@ struct dropper {
 	const struct opt *params;
 	size_t param_size;
 	enum drop_place place;
+	bool for_ranks; /* its reference takes the heads of all ranks into account */
 
 	/* Check that the parameters, g->base, go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const struct opt_group *g, struct ar_err *err);

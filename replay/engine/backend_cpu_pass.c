@@ -211,10 +211,13 @@ static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, con
 	if (drops_acts(d, r))
 		cpu_phase(c, at.layer, PHASE_DROP);
 	if (rows_count(r, ROW_PREFILL))
-		st = drop_ref(drop, &(struct drop_call){ &at, d->chunk, r->n_row }, &d->kept, err);
+		st = drop_ref(drop,
+			      &(struct drop_call){ &at, d->chunk, r->n_row,
+						   drops_ranks(c->env.world) },
+			      &d->kept, err);
 	d->chosen.gone = r->gone;
 	if (!st && d->revives && rows_count(r, ROW_DECODE))
-		st = drop_revive_ref(drop, &(struct drop_call){ &decode, NULL, r->n_row },
+		st = drop_revive_ref(drop, &(struct drop_call){ .at = &decode, .n_step = r->n_row },
 				     &d->chosen, err);
 	cpu_phase(c, at.layer, PHASE_NONE);
 	if (!st)

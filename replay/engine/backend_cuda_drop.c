@@ -108,12 +108,15 @@ enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struc
 
 	prof_phase(c->env.prof, at.layer, PHASE_DROP);
 	if (rows_count(r, ROW_PREFILL))
-		st = drop_enqueue(d, &(struct drop_call){ &at, c->pass.drops.chunk, r->n_row },
+		st = drop_enqueue(d,
+				  &(struct drop_call){ .at = &at,
+						       .chunk = c->pass.drops.chunk,
+						       .n_step = r->n_row },
 				  &c->pass.drops.kept, err);
 	if (st || !c->engine.drops.revives || !rows_count(r, ROW_DECODE))
 		return st;
 	c->pass.drops.chosen.gone = r->gone;
-	return drop_revive_enqueue(d, &(struct drop_call){ &decode, NULL, r->n_row },
+	return drop_revive_enqueue(d, &(struct drop_call){ .at = &decode, .n_step = r->n_row },
 				   &c->pass.drops.chosen, err);
 }
 

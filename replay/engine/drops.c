@@ -35,6 +35,17 @@ static bool open_revived(struct drops *d)
 	       d->chosen.n && d->chosen.index;
 }
 
+static enum ar_status gather(void *world, const void *from, void *to, size_t bytes,
+			     struct ar_err *err)
+{
+	return world_gather_on(world, from, to, bytes, NULL, err);
+}
+
+struct drop_ranks drops_ranks(struct world *w)
+{
+	return (struct drop_ranks){ w ? world_size(w) : 1, gather, w };
+}
+
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,
 			  int revives, struct ar_err *err)
 {

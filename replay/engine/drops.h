@@ -20,6 +20,7 @@
 #include "profiler/store/store.h"
 #include "replay/engine/backend.h"
 #include "replay/engine/rows.h"
+#include "replay/ranks/world.h"
 
 /* Positions of tokens, in the order of the cache: ascending, unless decodes revive tokens. */
 struct drop_list {
@@ -67,6 +68,9 @@ struct drops {
 	struct drop_kept kept;	    /* room for the result of a dropper, on the host */
 	struct drop_revived chosen; /* the same of decodes; its flags are the rows' flags */
 };
+
+/* The ranks of a world, which is borrowed; NULL: there are none. */
+struct drop_ranks drops_ranks(struct world *w);
 
 /* max_entry, max_row: of a batch.  Release *d even after a failure. */
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,

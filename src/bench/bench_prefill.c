@@ -36,8 +36,10 @@ static enum ar_status launch_chunk(struct bench_load *l, int set, struct ar_err 
 	if (st || !drop)
 		return st;
 	bench_stage(l, call.layer, PHASE_DROP);
-	return drop_enqueue(drop, &(struct drop_call){ &call, p->tok, l->b.rows.n_row }, &p->kept,
-			    err);
+	return drop_enqueue(drop,
+			    &(struct drop_call){
+				    .at = &call, .chunk = p->tok, .n_step = l->b.rows.n_row },
+			    &p->kept, err);
 }
 
 /* ---- results ---- */
