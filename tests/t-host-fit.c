@@ -12,7 +12,7 @@
 #include "tests/alloc_fault.h"
 #include "tests/tap.h"
 
-enum { STEPS = 1200, LINES = 40 };
+enum { STEPS = 1200, LINES = 42, SPELL = 50 /* steps */ };
 
 static const struct host truth = {
 	.ns = { [HOST_ADMIT] = 200000,	      [HOST_ADMIT_TOK] = 30,
@@ -28,7 +28,8 @@ static const struct host truth = {
 		[HOST_DELIVER_REQ] = 35000,   [HOST_HTTP] = 2500000,
 		[HOST_HTTP_TOK] = 260,	      [HOST_HTTP_SEND] = 400000,
 		[HOST_HTTP_SEND_REQ] = 60000, [HOST_GAP_REQ] = 9000,
-		[HOST_GAP_LAYER] = 30000,     [HOST_SCHEDULE_TOK] = 250 },
+		[HOST_GAP_LAYER] = 30000,     [HOST_SCHEDULE_TOK] = 250,
+		[HOST_DELIVER_EAGER] = 900000 },
 	.max_captured = 512,
 };
 
@@ -45,6 +46,7 @@ static const struct host_fit_line kinds[] = {
 	{ .n_term = 1, .term = { { HOST_DELIVER, HOST_DELIVER_REQ } } },
 	{ .n_term = 2,
 	  .term = { { HOST_DELIVER, HOST_DELIVER_REQ }, { HOST_HTTP_SEND, HOST_HTTP_SEND_REQ } } },
+	{ .n_term = 2, .term = { { HOST_DELIVER, HOST_DELIVER_REQ }, { HOST_DELIVER_EAGER, -1 } } },
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -73,6 +75,7 @@ struct log {
 	bool spreads;	   /* the time of preparing and launching differs from step to step */
 	double noise;	   /* the largest relative error of the log's times */
 	bool slow_long;	   /* the second host is twice as slow, and its eager steps are long */
+	bool spells;	   /* the host is 1.5 times as slow while eager batches are large */
 	int64_t late_ns;   /* how much longer one step of five takes, for no reason in the model */
 	bool waits;	   /* the log has the times of waiting for the GPU */
 };
@@ -89,6 +92,7 @@ static void make_log(struct log l)
 		bool second = i >= STEPS / 2;
 		int64_t n_layers = second && !l.one_model ? 16 : 32;
 		int64_t waited = clock.in_flight ? clock.update : 0;
+		bool slow = l.spells && i / SPELL % 2;
 		struct host_parts p = { 0 };
 
 		*s = (struct host_fit_step){ .load = random_load(&r),
@@ -99,6 +103,8 @@ static void make_log(struct log l)
 					     .first = i == 0 || i == STEPS / 2 };
 		if (l.slow_long && second && s->load.kind == HOST_KIND_EAGER && s->load.n_req)
 			s->load.n_tok = 7000 + s->load.n_tok / 8;
+		if (slow && s->load.kind == HOST_KIND_EAGER && s->load.n_req)
+			s->load.n_req += 40;
 		s->gpu_ns = 2000000 + 6000 * s->load.n_tok;
 		if (s->first)
 			clock = (struct host_clock){ 0 }, waited = 0;
@@ -107,8 +113,8 @@ static void make_log(struct log l)
 		host_bind(&h, s->n_layers, s->n_kernels);
 		if (s->load.n_req)
 			p = host_parts(&h, &s->load);
-		if (l.spreads || (l.slow_long && second)) {
-			double x = l.spreads ? spread[rng_below(&r, 3)] : 2;
+		if (l.spreads || (l.slow_long && second) || slow) {
+			double x = l.spreads ? spread[rng_below(&r, 3)] : slow ? 1.5 : 2;
 
 			p.prepare = llround(x * (double)p.prepare);
 			p.launch = llround(x * (double)p.launch);
@@ -135,8 +141,11 @@ static void make_log(struct log l)
 
 		*x = kinds[i % N_KINDS];
 		x->n = (int64_t)rng_below(&r, i % N_KINDS < 3 ? 30000 : 200);
-		for (int k = 0; k < x->n_term; k++)
-			x->ns += truth.ns[x->term[k].at] + x->n * truth.ns[x->term[k].each];
+		for (int k = 0; k < x->n_term; k++) {
+			int each = x->term[k].each;
+
+			x->ns += truth.ns[x->term[k].at] + (each < 0 ? 0 : x->n * truth.ns[each]);
+		}
 	}
 }
 
@@ -293,6 +302,20 @@ static void test_slow_log(void)
 	free(res.predicted_ns);
 }
 
+/* Slow spells in which eager batches are large do not make requests slow. */
+static void test_spells(void)
+{
+	struct host_fit_result res;
+	struct host h;
+
+	make_log((struct log){ .async = true, .parts = true, .one_model = true, .spells = true });
+	h = fitted(&res);
+	ok(fabs((double)h.ns[HOST_PREPARE_REQ] / 40000 - 1) < 0.5,
+	   "requests take their time, whatever the host's speed: %" PRId64 " ns",
+	   h.ns[HOST_PREPARE_REQ]);
+	free(res.predicted_ns);
+}
+
 static void test_late(void)
 {
 	struct host_fit_result res;
@@ -410,6 +433,7 @@ int main(void)
 	test_noise();
 	test_spread();
 	test_slow_log();
+	test_spells();
 	test_late();
 	test_other_gpu();
 	test_rough_gpu();

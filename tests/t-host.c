@@ -48,7 +48,8 @@ static const struct host sample = {
 		[HOST_HTTP_SEND_REQ] = 500,
 		[HOST_GAP_REQ] = 1,
 		[HOST_GAP_LAYER] = 1000,
-		[HOST_SCHEDULE_TOK] = 1000000 },
+		[HOST_SCHEDULE_TOK] = 1000000,
+		[HOST_DELIVER_EAGER] = 90000 },
 	.max_captured = 16,
 	.n_layers = 2,
 	.n_kernels = 20,
@@ -102,14 +103,14 @@ static void test_parts(void)
 	struct host_parts p = host_parts(&sample, &x);
 
 	is_int(p.schedule, 16000102, "scheduling counts requests and tokens");
-	is_int(p.prepare, 6052, "preparing counts requests, tokens and joining requests");
+	is_int(p.prepare, 6032, "preparing counts tokens and joining requests");
 	is_int(p.update, 32, "recording counts requests");
 	is_int(p.gap, 62, "the GPU's gap counts requests");
 	x.kind = HOST_KIND_EAGER;
 	is_int(host_parts(&sample, &x).gap, 2062, "... and layers that are launched by kernels");
 	x.kind = HOST_KIND_PIECES;
 	x.idle = true;
-	is_int(host_parts(&sample, &x).prepare, 106052, "an idle engine wakes up");
+	is_int(host_parts(&sample, &x).prepare, 106032, "an idle engine wakes up");
 	x.idle = false;
 	is_int(p.launch, 30 + 2 * 4 + 5 * 3, "pieces: layers, and kernels beside them");
 	x.kind = HOST_KIND_EAGER;
@@ -117,7 +118,7 @@ static void test_parts(void)
 	       "eager: kernels of all layers, and those beside them");
 	x.kind = HOST_KIND_GRAPH;
 	is_int(host_parts(&sample, &x).launch, 7, "a graph has one launch");
-	is_int(host_parts(&sample, &x).prepare, 5052, "... which makes its inputs");
+	is_int(host_parts(&sample, &x).prepare, 5052, "... which makes the inputs of its requests");
 	is_int(host_admit(&sample, 100), 840, "admission counts the prompt's tokens");
 }
 
@@ -127,18 +128,21 @@ static void test_front(void)
 	int64_t free_at = 0;
 
 	is_int(host_receive(&h, 5), 51000 + 5 * 22, "a request passes HTTP and the front end");
-	is_int(host_deliver(&h, 4, 100, &free_at), 100 + 7300 + 4 * 510, "so do its tokens");
+	is_int(host_deliver(&h, 4, false, 100, &free_at), 100 + 7300 + 4 * 510, "so do its tokens");
+	free_at = 0;
+	is_int(host_deliver(&h, 4, true, 100, &free_at), 100 + 97300 + 4 * 510,
+	       "... later while kernels are launched one by one");
 	for (int i = HOST_HTTP; i <= HOST_HTTP_SEND_REQ; i++)
 		h.ns[i] = 0;
 	is_int(host_receive(&h, 5), 1010, "HTTP may be left out");
 	free_at = 0;
-	is_int(host_deliver(&h, 4, 100, &free_at), 440, "... on the way back, too");
-	is_int(host_deliver(&h, 100, 110, &free_at), 1440,
+	is_int(host_deliver(&h, 4, false, 100, &free_at), 440, "... on the way back, too");
+	is_int(host_deliver(&h, 100, false, 110, &free_at), 1440,
 	       "a busy front end does one batch after the other");
-	is_int(host_deliver(&h, 1, 5000, &free_at), 5310, "... until it has time again");
+	is_int(host_deliver(&h, 1, false, 5000, &free_at), 5310, "... until it has time again");
 	is_int(free_at, 5310, "... which it knows");
 	h.ns[HOST_DELIVER] = INT64_MAX;
-	is_int(host_deliver(&h, 1, 5000, &free_at), INT64_MAX, "sums do not overflow");
+	is_int(host_deliver(&h, 1, false, 5000, &free_at), INT64_MAX, "sums do not overflow");
 }
 
 static void test_scale(void)
@@ -237,7 +241,7 @@ static void test_spread(void)
 	for (int i = 0; i < HOST_SPREAD; i++)
 		h.spread[HOST_KIND_EAGER][i] = 500 + 100 * i;
 	is_int(host_parts(&h, &x).launch, 125 * 1200 / 1000, "a launch drawn from the spread");
-	is_int(host_parts(&h, &x).prepare, 6052 * 12 / 10, "... and preparing, by the same draw");
+	is_int(host_parts(&h, &x).prepare, 6032 * 12 / 10, "... and preparing, by the same draw");
 	is_int(host_parts(&h, &x).schedule, 16000102, "... but no other part");
 	x.kind = HOST_KIND_PIECES;
 	is_int(host_parts(&h, &x).launch, 53, "a kind without a spread takes its time");

@@ -258,7 +258,9 @@ static enum ar_status record_oldest(struct loop *l, struct ar_err *err)
 	const struct launched *q = &l->queue[0];
 	const uint32_t *id = q->emit, *end = id + q->n_emit;
 	struct times *all = l->t;
-	int64_t now = host_deliver(&l->cfg->host, (int64_t)q->n_emit, l->clock.now, &l->delivered);
+	bool eager = l->s->batch.n && l->step.kind == HOST_KIND_EAGER;
+	int64_t now = host_deliver(&l->cfg->host, (int64_t)q->n_emit, eager, l->clock.now,
+				   &l->delivered);
 
 	l->res->output_tok += (int64_t)q->n_emit;
 	for (; id < end; id++) {

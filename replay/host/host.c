@@ -134,9 +134,9 @@ struct host_parts host_parts(const struct host *h, const struct host_load *x)
 	int64_t join = num_mul(x->n_join, h->ns[HOST_JOIN]);
 	int64_t tok = num_mul(x->n_tok, h->ns[HOST_PREPARE_TOK]);
 	int64_t wake = x->idle ? h->ns[HOST_WAKE] : 0;
-	int64_t batch = x->kind == HOST_KIND_GRAPH ? 0 : h->ns[HOST_PREPARE];
-	int64_t req = num_mul(x->n_req, h->ns[HOST_PREPARE_REQ]);
-	int64_t prepare = num_add(num_add(batch, req), num_add(wake, num_add(join, tok)));
+	int64_t batch = x->kind == HOST_KIND_GRAPH ? num_mul(x->n_req, h->ns[HOST_PREPARE_REQ]) :
+						     h->ns[HOST_PREPARE];
+	int64_t prepare = num_add(batch, num_add(wake, num_add(join, tok)));
 
 	return (struct host_parts){
 		.schedule = num_add(linear(h, HOST_SCHEDULE, x->n_req, HOST_SCHEDULE_REQ),
@@ -164,9 +164,11 @@ static int64_t later_ns(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at)
+int64_t host_deliver(const struct host *h, int64_t n_req, bool eager, int64_t now, int64_t *free_at)
 {
-	int64_t begin = num_add(now, num_add(h->ns[HOST_DELIVER], h->ns[HOST_HTTP_SEND]));
+	int64_t held = eager ? h->ns[HOST_DELIVER_EAGER] : 0;
+	int64_t way = num_add(h->ns[HOST_DELIVER], h->ns[HOST_HTTP_SEND]);
+	int64_t begin = num_add(now, num_add(way, held));
 	int64_t each = num_add(h->ns[HOST_DELIVER_REQ], h->ns[HOST_HTTP_SEND_REQ]);
 
 	*free_at = num_add(later_ns(begin, *free_at), num_mul(n_req, each));

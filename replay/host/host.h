@@ -48,7 +48,7 @@
 	X(SCHEDULE, "schedule_ns", "choosing a batch") \
 	X(SCHEDULE_REQ, "schedule_request_ns", "... for each of its requests") \
 	X(PREPARE, "prepare_ns", "making the inputs of a batch that is not one graph") \
-	X(PREPARE_REQ, "prepare_request_ns", "... for each of its requests") \
+	X(PREPARE_REQ, "prepare_request_ns", "... for each request of one that is one graph") \
 	X(PREPARE_TOK, "prepare_token_ns", "... for each of its tokens") \
 	X(JOIN, "join_ns", "... for each request that runs for the first time") \
 	X(WAKE, "wake_ns", "... after the engine was idle") \
@@ -70,7 +70,9 @@
 	X(HTTP_SEND_REQ, "http_send_request_ns", "... for each of its requests") \
 	X(GAP_REQ, "gap_request_ns", "the gap, for each request of a batch") \
 	X(GAP_LAYER, "gap_layer_ns", "... and for each layer, if it is launched by kernels") \
-	X(SCHEDULE_TOK, "schedule_token_ns", "choosing a batch, for each of its tokens")
+	X(SCHEDULE_TOK, "schedule_token_ns", "choosing a batch, for each of its tokens") \
+	X(DELIVER_EAGER, "deliver_eager_ns", \
+	  "delivering, while a batch is launched kernel by kernel")
 
 enum host_time {
 #define X(name, key, text) HOST_##name,
@@ -132,9 +134,11 @@ int64_t host_admit(const struct host *h, int64_t prompt_tok);
 /* Time from a request's arrival until the engine can add it. */
 int64_t host_receive(const struct host *h, int64_t prompt_tok);
 /* The front end hands the tokens of n_req requests to their clients; they were recorded at now.
+ * eager: the host launches kernel by kernel meanwhile, which holds up messages to the front end.
  * *free_at: when it has done so for the batch before; it becomes the time when the clients have
  * these, which is returned.  The way there overlaps, the work for each request does not. */
-int64_t host_deliver(const struct host *h, int64_t n_req, int64_t now, int64_t *free_at);
+int64_t host_deliver(const struct host *h, int64_t n_req, bool eager, int64_t now,
+		     int64_t *free_at);
 /* Whether the host has times of HTTP, and whether it has a front end at all. */
 bool host_has_http(const struct host *h);
 bool host_has_front(const struct host *h);

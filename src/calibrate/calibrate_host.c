@@ -132,7 +132,14 @@ static struct host_fit_line front_line(const struct engine_log *log, struct host
 	return (struct host_fit_line){ { own, http }, log->http ? 2 : 1, n, ns > 0 ? ns : 0 };
 }
 
-static enum ar_status add_lines(struct gather *g, const struct engine_log *log, struct ar_err *err)
+static void add_term(struct host_fit_line *l, enum host_time at)
+{
+	l->term[l->n_term++] = (struct host_fit_term){ at, -1 };
+}
+
+/* step: [log->n_step] of the log. */
+static enum ar_status add_lines(struct gather *g, const struct engine_log *log,
+				const struct host_fit_step *step, struct ar_err *err)
 {
 	if (!GROW(g->line, g->cap_line, g->n_line + 2 * log->n_request + log->n_step))
 		return ar_nomem(err);
@@ -152,11 +159,15 @@ static enum ar_status add_lines(struct gather *g, const struct engine_log *log, 
 	for (size_t i = 0; i < log->n_step; i++) {
 		const struct engine_step *s = &log->step[i];
 
-		if (s->seen_ns >= 0)
-			g->line[g->n_line++] = front_line(
-				log, (struct host_fit_term){ HOST_DELIVER, HOST_DELIVER_REQ },
-				(struct host_fit_term){ HOST_HTTP_SEND, HOST_HTTP_SEND_REQ },
-				s->n_seen, s->seen_ns - s->end_ns);
+		if (s->seen_ns < 0)
+			continue;
+		g->line[g->n_line] =
+			front_line(log, (struct host_fit_term){ HOST_DELIVER, HOST_DELIVER_REQ },
+				   (struct host_fit_term){ HOST_HTTP_SEND, HOST_HTTP_SEND_REQ },
+				   s->n_seen, s->seen_ns - s->end_ns);
+		if (step[i].load.n_req && step[i].load.kind == HOST_KIND_EAGER)
+			add_term(&g->line[g->n_line], HOST_DELIVER_EAGER);
+		g->n_line++;
 	}
 	return AR_OK;
 }
@@ -217,7 +228,7 @@ static enum ar_status add_log(struct gather *g, const char *path, struct host *h
 	if (!st)
 		st = add_steps(g, log, h, &m, err);
 	if (!st)
-		st = add_lines(g, log, err);
+		st = add_lines(g, log, &g->step[g->n_step - log->n_step], err);
 	model_release(&m);
 	engine_log_close(log);
 	return st;

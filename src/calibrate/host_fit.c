@@ -14,12 +14,14 @@ enum { GPU_GRAPH = HOST_N_TIMES, GPU_GRAPH_REQ, GPU_STEP, GPU_STEP_TOK, N_VAR };
 
 enum { PER_STEP = 4, ROUNDS = 200, LEVELS = 8 };
 
-static const double HUBER = 0.02;	 /* a relative error above this counts linearly */
-static const double INDEPENDENT = 0.05;	 /* least share of a variable's effect that is its own */
-static const double SHORTEST_NS = 5e5;	 /* errors of shorter steps are relative to this */
-static const double WHOLE = 1e-4;	 /* how much a step counts beside its parts */
-static const double SPREAD_MAX = 1e6;	 /* thousandths */
-static const int64_t WAITED_NS = 200000; /* shorter waits may be the way of the tokens alone */
+static const double HUBER = 0.02;	  /* a relative error above this counts linearly */
+static const double INDEPENDENT = 0.05;	  /* least share of a variable's effect that is its own */
+static const double SHORTEST_NS = 5e5;	  /* errors of shorter steps are relative to this */
+static const double WHOLE = 1e-4;	  /* how much a step counts beside its parts */
+static const double SPREAD_MAX = 1e6;	  /* thousandths */
+static const double SPEED_MAX = 0.7;	  /* a logarithm: no spell is longer than twice */
+static const int64_t NEAR_NS = 100000000; /* steps this near share the host's speed */
+static const int64_t WAITED_NS = 200000;  /* shorter waits may be the way of the tokens alone */
 
 /* Where the search begins, in ns.  Times per layer, kernel, token and request come before
  * constants: the two cannot be told apart if all logs are of one model. */
@@ -37,7 +39,7 @@ static const struct {
 	{ HOST_RECEIVE, 500000 },     { HOST_RECEIVE_TOK, 50 },	     { HOST_DELIVER, 500000 },
 	{ HOST_DELIVER_REQ, 20000 },  { HOST_HTTP, 500000 },	     { HOST_HTTP_TOK, 50 },
 	{ HOST_HTTP_SEND, 200000 },   { HOST_HTTP_SEND_REQ, 20000 }, { HOST_GAP_LAYER, 10000 },
-	{ HOST_GAP_REQ, 2000 },	      { HOST_SCHEDULE_TOK, 50 },
+	{ HOST_GAP_REQ, 2000 },	      { HOST_SCHEDULE_TOK, 50 },     { HOST_DELIVER_EAGER, 500000 },
 };
 _Static_assert(sizeof order / sizeof *order == N_VAR, "each variable has a place");
 
@@ -52,7 +54,7 @@ struct fit {
 	int64_t *predicted; /* [n_step] */
 	double *want;	    /* [n_row] measured; -1: not */
 	double *scale;	    /* [n_row] errors are relative to this */
-	bool used[N_VAR];
+	bool used[N_VAR], fixed[N_VAR]; /* the search may not move what is fixed */
 };
 
 static int kind_of(const struct host_fit_step *s)
@@ -100,14 +102,16 @@ static struct host_parts predict(struct fit *f, const struct host_fit_step *s, c
 /* The parts of a step that logs may have and the host model predicts. */
 static const enum engine_part parts[PER_STEP - 1] = { ENGINE_SCHEDULE, ENGINE_EXECUTE,
 						      ENGINE_UPDATE };
-enum { EXECUTE_ROW = 2 }; /* of a step's rows */
 
 static double predict_line(const struct host_fit_line *l, const double *x)
 {
 	double ns = 0;
 
-	for (int i = 0; i < l->n_term; i++)
-		ns += x[l->term[i].at] + (double)l->n * x[l->term[i].each];
+	for (int i = 0; i < l->n_term; i++) {
+		const struct host_fit_term *t = &l->term[i];
+
+		ns += x[t->at] + (t->each < 0 ? 0 : (double)l->n * x[t->each]);
+	}
 	return ns;
 }
 
@@ -276,7 +280,7 @@ static void make_normal(const struct fit *f, const double *x, struct normal *m)
 
 		for (size_t i = 0; i < f->n_row; i++)
 			slope += d[i] * f->r[i] * f->w[i];
-		if (f->used[v] && (x[v] > 0 || slope < 0)) {
+		if (f->used[v] && !f->fixed[v] && (x[v] > 0 || slope < 0)) {
 			m->b[m->n] = -slope;
 			m->var[m->n++] = v;
 		}
@@ -351,56 +355,107 @@ static void set_count(struct fit *f)
 			f->count[i * PER_STEP] = WHOLE;
 }
 
-/* Of the steps [from, to) of a kind, write measured / fitted time of preparing and launching into
- * ratio.  Returns how many have parts.  f->host has the fitted times. */
-static size_t launch_ratios(struct fit *f, size_t from, size_t to, int kind, double *ratio)
+/* Logarithm of the measured over the fitted time of preparing and launching step s; NAN: the log
+ * does not say, or nothing was launched.  f->host has the fitted times. */
+static double launch_log(struct fit *f, const struct host_fit_step *s)
 {
-	size_t n = 0;
+	struct host_parts p;
 
-	for (size_t i = from; i < to; i++) {
-		const struct host_fit_step *s = &f->in->step[i];
-		struct host_parts p;
-
-		if (kind_of(s) != kind || s->part_ns[ENGINE_EXECUTE] < 0)
-			continue;
-		host_bind(&f->host, s->n_layers, s->n_kernels);
-		p = host_parts(&f->host, &s->load);
-		if (p.prepare + p.launch)
-			ratio[n++] = (double)s->part_ns[ENGINE_EXECUTE] /
-				     (double)(p.prepare + p.launch);
-	}
-	return n;
+	if (!s->load.n_req || s->part_ns[ENGINE_EXECUTE] <= 0)
+		return NAN;
+	host_bind(&f->host, s->n_layers, s->n_kernels);
+	p = host_parts(&f->host, &s->load);
+	return p.prepare + p.launch ?
+		       log((double)s->part_ns[ENGINE_EXECUTE] / (double)(p.prepare + p.launch)) :
+		       NAN;
 }
 
-/* Divide the measured launches of a kind by the speed that the host had in their log, relative to
- * all logs.  Else a slow pass with long prompts looks as if tokens took time.  It overwrites the
- * residuals. */
-static void level_logs(struct fit *f, int kind)
+/* The sum of known values. */
+struct sum {
+	double x;
+	size_t n;
+};
+
+static void add_known(struct sum *s, double x, int times)
 {
-	const size_t n_step = f->in->n_step;
-	double *speed = f->r2, sum = 0;
-	size_t n_all = 0;
+	if (isnan(x))
+		return;
+	s->x += times * fmin(fmax(x, -SPEED_MAX), SPEED_MAX);
+	s->n += (size_t)times;
+}
 
-	for (size_t from = 0, to; from < n_step; from = to) {
-		size_t n;
-		double log_speed = 0;
+/* Write the host's speed at each step [from, to) of a log, as a logarithm: the mean of the steps
+ * near by, of whatever kind, and of the log.  A step's own launch is left out.  Returns the mean of
+ * the log; NAN: it has no parts. */
+static double speeds_of_log(struct fit *f, size_t from, size_t to, double *speed)
+{
+	const struct host_fit_step *s = f->in->step;
+	struct sum log = { 0 }, near = { 0 };
+	size_t first = from, last = from;
+	double mean;
 
-		for (to = from + 1; to < n_step && !f->in->step[to].first; to++)
-			;
-		n = launch_ratios(f, from, to, kind, f->r);
-		if (n >= HOST_SPREAD) {
-			stats_sort(f->r, n);
-			log_speed = log(stats_percentile(f->r, n, 50));
-			sum += (double)n * log_speed;
-			n_all += n;
-		}
-		for (size_t i = from; i < to; i++)
-			speed[i] = n < HOST_SPREAD ? NAN : log_speed;
+	for (size_t i = from; i < to; i++) {
+		f->r[i] = launch_log(f, &s[i]);
+		add_known(&log, f->r[i], 1);
 	}
-	for (size_t i = 0; i < n_step; i++)
-		if (kind_of(&f->in->step[i]) == kind && !isnan(speed[i]) &&
-		    f->in->step[i].part_ns[ENGINE_EXECUTE] >= 0)
-			f->want[i * PER_STEP + EXECUTE_ROW] /= exp(speed[i] - sum / (double)n_all);
+	mean = log.n ? log.x / (double)log.n : NAN;
+	for (size_t i = from; i < to; i++) {
+		struct sum others;
+
+		for (; last < to && s[last].begin_ns <= s[i].begin_ns + NEAR_NS; last++)
+			add_known(&near, f->r[last], 1);
+		for (; s[first].begin_ns < s[i].begin_ns - NEAR_NS; first++)
+			add_known(&near, f->r[first], -1);
+		others = near;
+		add_known(&others, f->r[i], -1);
+		speed[i] = (others.x + mean) / (double)(others.n + 1);
+	}
+	return mean;
+}
+
+/* Write the host's speed at each step, relative to the mean over the logs; NAN: not known. */
+static void measure_speeds(struct fit *f, double *speed)
+{
+	const size_t n = f->in->n_step;
+	struct sum all = { 0 };
+
+	for (size_t from = 0, to; from < n; from = to) {
+		for (to = from + 1; to < n && !f->in->step[to].first; to++)
+			;
+		add_known(&all, speeds_of_log(f, from, to, speed), 1);
+	}
+	for (size_t i = 0; i < n && all.n; i++)
+		speed[i] -= all.x / (double)all.n;
+}
+
+/* Divide the measured parts of each step by the speed that the host had then.  Else what a slow
+ * spell held looks as if it took time.  It overwrites the residuals. */
+static void level_speeds(struct fit *f)
+{
+	double *speed = f->r2;
+
+	measure_speeds(f, speed);
+	for (size_t i = 0; i < f->in->n_step; i++)
+		for (int k = 1; k < PER_STEP && !isnan(speed[i]); k++)
+			if (f->want[i * PER_STEP + (size_t)k] > 0)
+				f->want[i * PER_STEP + (size_t)k] /= exp(speed[i]);
+}
+
+/* Search the gaps alone, from the steps at whose begin and end the host waited for the GPU.  Others
+ * tell of its own times as well. */
+static void search_gaps(struct fit *f, double *x)
+{
+	for (int v = 0; v < N_VAR; v++)
+		f->fixed[v] = !is_gap(v);
+	for (size_t i = 0; i < f->n_row; i++)
+		f->count[i] = 0;
+	for (size_t i = 1; i < f->in->n_step; i++) {
+		const struct host_fit_step *s = &f->in->step[i];
+
+		f->count[i * PER_STEP] = !s->first && s->part_ns[ENGINE_WAIT] > WAITED_NS &&
+					 s[-1].part_ns[ENGINE_WAIT] > WAITED_NS;
+	}
+	search_fit(f, x);
 }
 
 /* Search twice, from x.  The first search takes errors relative to the measured rows.  There a fast
@@ -423,26 +478,37 @@ static void search_twice(struct fit *f, double *x)
 	for (int turn = 0; turn < LEVELS; turn++) {
 		predict_rows(f, x, f->r); /* for the times of f->host */
 		measured_rows(f->in, f->want);
-		for (int k = 0; k < HOST_KINDS; k++)
-			level_logs(f, k);
+		level_speeds(f);
 		search_fit(f, x);
 	}
+	search_gaps(f, x);
 }
 
-/* The spread of a kind; f->host has the fitted times.  It overwrites the residuals. */
-static void fit_spread(struct fit *f, int kind, int64_t *spread)
+/* The spread of a kind, as if the host had been as fast in its steps as in all logs; f->host has
+ * the fitted times.  speed: of the host at each step.  It overwrites the residuals. */
+static void fit_spread(struct fit *f, const double *speed, int kind, int64_t *spread)
 {
-	double *ratio = f->r;
-	size_t n = launch_ratios(f, 0, f->in->n_step, kind, ratio);
+	struct sum host = { 0 };
+	double *x = f->r;
+	size_t n = 0;
 
 	memset(spread, 0, HOST_SPREAD * sizeof *spread);
+	for (size_t i = 0; i < f->in->n_step; i++) {
+		double own = launch_log(f, &f->in->step[i]);
+
+		if (kind_of(&f->in->step[i]) != kind || isnan(own))
+			continue;
+		x[n++] = own;
+		add_known(&host, speed[i], 1);
+	}
 	if (n < HOST_SPREAD)
 		return;
-	stats_sort(ratio, n);
+	stats_sort(x, n);
 	for (int i = 0; i < HOST_SPREAD; i++) {
-		double x = 1000 * stats_percentile(ratio, n, 100 * (i + 0.5) / HOST_SPREAD);
+		double at = stats_percentile(x, n, 100 * (i + 0.5) / HOST_SPREAD);
 
-		spread[i] = (int64_t)fmin(fmax(round(x), 1), SPREAD_MAX);
+		at = round(1000 * exp(at - host.x / (double)host.n));
+		spread[i] = (int64_t)fmin(fmax(at, 1), SPREAD_MAX);
 	}
 }
 
@@ -475,8 +541,9 @@ enum ar_status host_fit(struct host *h, const struct host_fit_input *in,
 		h->ns[i] = llround(x[i]);
 		res->identified[i] = f.used[i];
 	}
+	measure_speeds(&f, f.r2);
 	for (int k = 0; k < HOST_KINDS; k++)
-		fit_spread(&f, k, h->spread[k]);
+		fit_spread(&f, f.r2, k, h->spread[k]);
 	res->predicted_ns = f.predicted;
 	f.predicted = NULL;
 out:

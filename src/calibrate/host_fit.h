@@ -10,14 +10,17 @@
  * If a log has the parts of a step, the parts decide: the step's own time weighs 1e-4 in the loss.
  * It also depends on the GPU's time, which may come from other kernels than the engine's.
  *
- * The host is faster or slower from log to log.  So a log's launches of a kind are divided by its
- * own speed, the median of measured / fitted, relative to the mean of all logs.
+ * The host is slow or fast for a while, in launches of all kinds.  So the parts of a step are
+ * divided by its speed: the mean of measured / fitted over the steps near by, relative to that of
+ * the logs.
+ * The gaps come last, from steps before and after which the host waited for the GPU.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by
  * requests, for other steps by tokens.  The GPU's gap is then 0: the lines have it.
  *
  * A kind of steps has a spread if the logs have the parts of enough such steps.  It is the spread
- * of the measured times of preparing and launching, relative to the fitted times.
+ * of the measured times of preparing and launching, relative to the fitted times, less the host's
+ * mean speed in these steps.
  *
  * A time that no step depends on, or that cannot be told from others, is 0 and not identified.
  */
@@ -38,11 +41,12 @@ struct host_fit_step {
 };
 
 /* A measured time that is linear: of the times at, and of n times the times each. */
-enum { HOST_FIT_TERMS = 2 };
+enum { HOST_FIT_TERMS = 3 };
 
 struct host_fit_line {
 	struct host_fit_term {
-		enum host_time at, each;
+		enum host_time at;
+		int each; /* -1: none */
 	} term[HOST_FIT_TERMS];
 	int n_term;
 	int64_t n, ns;
