@@ -66,12 +66,14 @@ sqlite3 true.db "ATTACH 'held.db' AS b; SELECT max(abs(y.p50 / x.p50 - 1)),
 	WHERE metric = 'ttft'" | tr '|' ' ' >far
 ok 'replicates beyond what was measured are near the truth' awk '{
 	exit !($1 < 0.2 && $2 < 0.1 && $3 < 0.1 && $4 > 0) }' far
-run --backend cpu --model niah-llama-14m --requests 12 --max-prompt-tokens 64 --max-output-tokens 2 \
+# A pool of the default size would be cleared for each replicate.
+few='--requests 12 --max-prompt-tokens 64 --max-output-tokens 2 --num-gpu-blocks 500'
+run --backend cpu --model niah-llama-14m $few \
 	--capture "$srcdir/traces/samples/niah-2k.arc" --sample-layers 1 --accuracy 0 --db m.db >/dev/null
 is 'a run that measures takes what it measured' "$(answer m.db "SELECT cost_error,
 	coalesce(reason, '') NOT LIKE '%failed%' FROM resampling")" 0,1
-run --backend roofline --model smollm2-135m --tp 3 --requests 12 --max-prompt-tokens 64 \
-	--max-output-tokens 2 --capture random:0 --method dense --db tp.db >/dev/null
+run --backend roofline --model smollm2-135m --tp 3 $few \
+	--capture random:0 --method dense --db tp.db >/dev/null
 is '... which has its collectives' "$(answer tp.db 'SELECT cost_error FROM resampling')" 0
 
 # ---- can it be sustained? ----
