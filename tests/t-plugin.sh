@@ -155,7 +155,7 @@ alone_crashes() {
 ok 'one that writes outside of its mask is stopped, the others go on' \
 	goes_on OUTSIDE 'wrote outside of its selection'
 ok '... or of its state' goes_on STATE 'wrote outside of its state'
-if grep -q __asan_init "$ATTNREPLAY"; then
+if sanitized; then
 	skip '... or crashes' 'the sanitizer has its own words'
 else
 	ok '... or crashes' goes_on CRASH 'ended without a result, by signal 11'

@@ -69,6 +69,16 @@ says() {
 	[ "$(cat "$tmp/.err")" = "attnreplay: $message" ] || { echo "want: $message"; return 1; }
 }
 
+sanitized() { # the program has sanitizers
+	grep -q __asan_init "$ATTNREPLAY"
+}
+
+# sparse N: from one of many cases that one rule decides to the next: 1, or N under sanitizers, where
+# the program starts ten times as slowly.  Those find wrong accesses, and the other build wrong rules.
+sparse() {
+	if sanitized; then echo "$1"; else echo 1; fi
+}
+
 # catches PID: wait until process PID, the program under test, catches interrupts
 catches() {
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
