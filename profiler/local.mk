@@ -23,7 +23,7 @@ endif
 noinst_PROGRAMS += profiler/store/columns-mdoc
 profiler_store_columns_mdoc_SOURCES = profiler/store/columns_mdoc.c
 profiler_store_columns_mdoc_LDADD   =
-profiler_store_columns_mdoc_LDFLAGS = $(SAN_CFLAGS)
+profiler_store_columns_mdoc_LDFLAGS = $(SAN_LDFLAGS)
 
 # The views as a C string.
 EXTRA_DIST += profiler/store/views.sql
