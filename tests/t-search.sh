@@ -136,14 +136,14 @@ fi
 # A loaded machine takes long for resamples, so no limit of the clock leaves them out.
 queue="$plain --trace poisson.csv --max-num-seqs 1 --intervals-time 1h"
 fixed="$queue --backend cost --cost-fixed 10ms --cost-per-token 0"
-search rate --slo ttft:p90:40ms $fixed --intervals-time 1h --json poisson.json >out
+search rate --slo ttft:p90:40ms $fixed --json poisson.json >out
 range() { sed -n 's/^interval of 95 %: \([0-9.]*\) to \([0-9.]*\) .*/\1 \2/p' "$1"; }
 ok 'a rate has an interval' grep -q '^interval of 95 %: [0-9.]* to [0-9.]* /s, by 40 resamples of 120 '\
 'requests in blocks of [0-9]*$' out
 is '... around it' "$(echo $(range out) $(rates out) | awk '{ print ($1 < $3 && $4 < $2) }')" 1
 is '... which JSON has, too' "$(grep -o '"best_..":[[:space:]]*[0-9.]*' poisson.json |
 	sed 's/.*:[[:space:]]*//' | xargs printf '%.4g ')" "$(range out) "
-search rate --slo ttft:p90:40ms $fixed --intervals-time 1h --json poisson2.json --db one.db >other
+search rate --slo ttft:p90:40ms $fixed --json poisson2.json --db one.db >other
 is '... the same each time, whatever is stored' "$(cat other poisson2.json)" "$(cat out poisson.json)"
 is '... of points alone' "$(value one.db 'SELECT count(*) AS n FROM run')" "$(grep -c 'yes$\|no$' out)"
 "$ATTNREPLAY" run $queue --rate 50 --backend cpu --model niah-llama-14m --sample-layers 1 --attention-only \
