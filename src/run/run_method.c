@@ -460,10 +460,49 @@ static double share_of_decodes(const struct run_options *o, const struct plan *p
 	return p && !plan_dense_decodes(p) ? o->accuracy : 0;
 }
 
+/* What a replay of the method needs; title, dense_as and observer have to outlive it. */
+static struct replay replay_config(struct run *r, size_t i, const struct plan *p, const char *title,
+				   struct dense_as_run *dense_as, const struct observer *observer)
+{
+	const struct run_inputs *in = &r->in;
+	const struct run_session *s = &r->session;
+
+	return (struct replay){ .title = title,
+				.trace = in->trace,
+				.arrival = s->o.arrival,
+				.front = s->o.front,
+				.route = run_options_route(&s->o),
+				.apart = in->apart,
+				.share_experts = run_shares_experts(&s->o),
+				.stages = in->stages,
+				.limits = in->limits,
+				.backend = s->backend,
+				.self = s->self,
+				.cost = run_cost(r, p, dense_as),
+				.comm = comm_ranks(&in->comm) > 1 ? &in->comm : NULL,
+				.world = s->world,
+				.host = in->host,
+				.host_seed = rng_mix((uint64_t)s->o.host_seed) +
+					     rng_mix(i / in->n_methods),
+				.observer = s->store ? observer : NULL,
+				.rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
+				.accuracy = s->o.accuracy,
+				.accuracy_decode = share_of_decodes(&s->o, p),
+				.hot_size = s->o.hot_size,
+				.n_hot_size = p && !plan_dense_decodes(p) ? s->o.n_hot_size : 0,
+				.seed = (uint64_t)s->o.seed,
+				.weights = s->o.weights,
+				.run_layer = in->prep.run_layer,
+				.n_run_layers = in->prep.n_run_layers,
+				.model = &in->model,
+				.q_heads = p ? model_attention(&in->model)->q_heads : 0,
+				.kv_heads = p ? model_attention(&in->model)->kv_heads : 0,
+				.whole_kv_heads = in->whole_kv_heads };
+}
+
 static enum ar_status replay_method(struct run *r, size_t i, const struct plan *p,
 				    struct ar_err *err)
 {
-	const struct run_inputs *in = &r->in;
 	struct run_session *s = &r->session;
 	const int kept = s->o.keep_tables;
 	struct dense_as_run dense_as;
@@ -476,37 +515,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	const struct observer record = recorder_observer(&recorder);
 	struct collector collector = { 0 };
 	struct observer observer;
-	struct replay cfg = { .title = title,
-			      .trace = in->trace,
-			      .arrival = s->o.arrival,
-			      .front = s->o.front,
-			      .route = run_options_route(&s->o),
-			      .apart = in->apart,
-			      .share_experts = run_shares_experts(&s->o),
-			      .stages = in->stages,
-			      .limits = in->limits,
-			      .backend = s->backend,
-			      .self = s->self,
-			      .cost = run_cost(r, p, &dense_as),
-			      .comm = comm_ranks(&in->comm) > 1 ? &in->comm : NULL,
-			      .world = s->world,
-			      .host = in->host,
-			      .host_seed = rng_mix((uint64_t)s->o.host_seed) +
-					   rng_mix(i / in->n_methods),
-			      .observer = s->store ? &observer : NULL,
-			      .rejects_known = s->point && !(s->print & RUN_PRINT_HEADER),
-			      .accuracy = s->o.accuracy,
-			      .accuracy_decode = share_of_decodes(&s->o, p),
-			      .hot_size = s->o.hot_size,
-			      .n_hot_size = p && !plan_dense_decodes(p) ? s->o.n_hot_size : 0,
-			      .seed = (uint64_t)s->o.seed,
-			      .weights = s->o.weights,
-			      .run_layer = in->prep.run_layer,
-			      .n_run_layers = in->prep.n_run_layers,
-			      .model = &in->model,
-			      .q_heads = p ? model_attention(&in->model)->q_heads : 0,
-			      .kv_heads = p ? model_attention(&in->model)->kv_heads : 0,
-			      .whole_kv_heads = in->whole_kv_heads };
+	struct replay cfg = replay_config(r, i, p, title, &dense_as, &observer);
 	struct run_wall *wall = &r->out.wall;
 	struct replay_result res;
 	enum ar_status st = collector_open(&collector, r, &record, &observer, err);
