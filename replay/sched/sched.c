@@ -136,19 +136,14 @@ static enum ar_status open_groups(struct sched *s, size_t n_row, struct ar_err *
 	return kv_groups_open(&s->groups, &s->pool, s->trace, &c, err);
 }
 
-enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
-			  struct ar_err *err)
+/* Allocate the arrays for `most` running sequences.  False: no memory. */
+static bool alloc_arrays(struct sched *s, size_t most)
 {
-	size_t most = t->n < (size_t)l->max_seqs ? t->n : (size_t)l->max_seqs;
-	struct sched *s = calloc(1, sizeof *s);
-	enum ar_status st = AR_OK;
+	const struct sched_limits *l = &s->lim;
+	const size_t n = s->trace->n;
+	const bool heap = l->order == SCHED_PRIORITY, other = l->evict && l->prefix_cache;
 
-	*out = NULL;
-	if (!s)
-		return ar_nomem(err);
-	s->trace = t;
-	s->lim = *l;
-	s->seq = l->seq ? l->seq : calloc(t->n + 1, sizeof *s->seq);
+	s->seq = l->seq ? l->seq : calloc(n + 1, sizeof *s->seq);
 	s->running = calloc(most + 1, sizeof *s->running);
 	s->batch.entry = calloc(most + 1, sizeof *s->batch.entry);
 	s->preempted = calloc(most + 1, sizeof *s->preempted);
@@ -157,24 +152,69 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->evicted = calloc(most + 1, sizeof *s->evicted);
 	s->evicting = calloc(most + 1, sizeof *s->evicting);
 	s->memory = calloc(1, l->policy->memory_size + 1 + most * l->policy->memory_per_seq);
-	if (l->order == SCHED_PRIORITY)
-		s->wait_heap = calloc(t->n + 1, sizeof *s->wait_heap);
-	if (l->evict && l->prefix_cache)
-		s->other = calloc(t->n + 1, sizeof *s->other);
-	if (!s->seq || !s->running || !s->batch.entry || !s->preempted || !s->finished ||
-	    !s->ended || !s->evicted || !s->evicting || !s->memory ||
-	    (l->order == SCHED_PRIORITY && !s->wait_heap) ||
-	    (l->evict && l->prefix_cache && !s->other)) {
+	if (heap)
+		s->wait_heap = calloc(n + 1, sizeof *s->wait_heap);
+	if (other)
+		s->other = calloc(n + 1, sizeof *s->other);
+	return s->seq && s->running && s->batch.entry && s->preempted && s->finished && s->ended &&
+	       s->evicted && s->evicting && s->memory && (!heap || s->wait_heap) &&
+	       (!other || s->other);
+}
+
+static void begin_sequences(struct sched *s)
+{
+	const struct sched_limits *l = &s->lim;
+
+	for (size_t i = 0; i < s->trace->n; i++) {
+		const struct request *r = &s->trace->req[i];
+
+		s->seq[i].prompt = s->seq[i].known = r->prompt_tok;
+		s->seq[i].goal = sched_goal(l, r);
+		s->seq[i].stays = l->evict ? (uint32_t)evict_kept(l->evict, r->prompt_tok) :
+					     r->prompt_tok;
+	}
+}
+
+/* Open what finds blocks again, if any; it has tables for `most` running sequences. */
+static enum ar_status open_cache(struct sched *s, size_t most, struct ar_err *err)
+{
+	const struct sched_limits *l = &s->lim;
+	enum ar_status st = AR_OK;
+
+	s->numbered = l->group || (l->prefix_cache && !l->policy->radix_tree);
+	if (l->group) /* block tables for every running sequence */
+		st = open_groups(s, most + 1, err);
+	else if (l->prefix_cache && l->policy->radix_tree)
+		st = radix_cache_open(&s->radix, &s->pool, s->trace, err);
+	else if (l->prefix_cache)
+		st = prefix_cache_open(&s->cache, &s->pool, s->trace, l->cache_root,
+				       (l->evict ? 2 : 1) * most + 1,
+				       block_pool_need(&s->pool, s->longest) + 1, err);
+	if (!st && l->blocks && l->prefix_cache && l->share_pages)
+		st = sched_keys_open(&s->keys, s, err);
+	if (!st && s->keys && s->radix)
+		radix_cache_tell(s->radix, l->blocks);
+	return st;
+}
+
+enum ar_status sched_open(struct sched **out, const struct trace *t, const struct sched_limits *l,
+			  struct ar_err *err)
+{
+	size_t most = t->n < (size_t)l->max_seqs ? t->n : (size_t)l->max_seqs;
+	struct sched *s = calloc(1, sizeof *s);
+	enum ar_status st;
+
+	*out = NULL;
+	if (!s)
+		return ar_nomem(err);
+	s->trace = t;
+	s->lim = *l;
+	if (!alloc_arrays(s, most)) {
 		sched_close(s);
 		return ar_nomem(err);
 	}
-	for (size_t i = 0; i < t->n && !l->seq; i++) {
-		s->seq[i].prompt = s->seq[i].known = t->req[i].prompt_tok;
-		s->seq[i].goal = sched_goal(l, &t->req[i]);
-		s->seq[i].stays = t->req[i].prompt_tok;
-		if (l->evict)
-			s->seq[i].stays = (uint32_t)evict_kept(l->evict, t->req[i].prompt_tok);
-	}
+	if (!l->seq)
+		begin_sequences(s);
 	s->most_stored = l->evict ? evict_bound(l->evict) : INT64_MAX;
 	s->keeps = UINT32_MAX;
 	if (s->most_stored < UINT32_MAX && !l->prefix_cache) {
@@ -185,19 +225,7 @@ enum ar_status sched_open(struct sched **out, const struct trace *t, const struc
 	s->wait_head = s->wait_tail = SCHED_NONE;
 	block_pool_init(&s->pool, l->num_blocks, l->block_tok);
 	s->longest = longest(t, l);
-	s->numbered = l->group || (l->prefix_cache && !l->policy->radix_tree);
-	if (l->group) /* block tables for every running sequence */
-		st = open_groups(s, most + 1, err);
-	else if (l->prefix_cache && l->policy->radix_tree)
-		st = radix_cache_open(&s->radix, &s->pool, t, err);
-	else if (l->prefix_cache)
-		st = prefix_cache_open(&s->cache, &s->pool, t, l->cache_root,
-				       (l->evict ? 2 : 1) * most + 1,
-				       block_pool_need(&s->pool, s->longest) + 1, err);
-	if (!st && l->blocks && l->prefix_cache && l->share_pages)
-		st = sched_keys_open(&s->keys, s, err);
-	if (!st && s->keys && s->radix)
-		radix_cache_tell(s->radix, l->blocks);
+	st = open_cache(s, most, err);
 	if (st) {
 		sched_close(s);
 		return st;
