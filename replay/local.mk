@@ -61,7 +61,7 @@ libattnreplay_a_SOURCES += \
     replay/sched/model_groups.c replay/sched/model_groups.h replay/sched/policies.c \
     replay/sched/policy.h replay/sched/prefix_cache.c replay/sched/prefix_cache.h \
     replay/sched/radix_cache.c replay/sched/radix_cache.h \
-    replay/sched/sched.c replay/sched/sched.h \
+    replay/sched/sched.c replay/sched/sched.h replay/sched/sched_open.c \
     replay/sched/sched_evict.c replay/sched/sched_part.h \
   replay/sched/policies/orca.c replay/sched/policies/sarathi.c replay/sched/policies/sglang.c \
     replay/sched/policies/trtllm.c replay/sched/policies/vllm.c
