@@ -75,7 +75,7 @@ else
 	skip 'every file of charts/ is in the page' 'no sources here'
 fi
 is 'each chart has its SQL, and so have the tables that it reads' \
-	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '13 21'
+	"$(grep -c '<summary>SQL' page.html) $(grep -c '<summary>make_' page.html)" '13 22'
 ok 'nothing is fetched' lacks page.html http
 ok '... and nothing but the page is named' sh -c '! grep -Eq "(src|href)=\"[^#]" page.html'
 
