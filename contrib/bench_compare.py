@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 
-KEY = ("what", "batch", "chunk", "context", "density")
+KEY = ("what", "batch", "chunk", "context", "density", "lists")
 FIGURES = ("impl", "us", "event_us", "flops", "bytes", "tflops", "tbs")
 
 
@@ -31,6 +31,7 @@ def read_rows(path):
             for number, line in enumerate(f, 1):
                 try:
                     row = json.loads(line)
+                    row.setdefault("lists", None)
                     row["key"] = tuple(row[k] for k in KEY)
                     missing = [k for k in FIGURES if k not in row]
                     if missing:

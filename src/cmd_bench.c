@@ -248,6 +248,7 @@ static enum ar_status bench_main(int argc, char **argv, struct ar_err *err)
 	if (!st && argc)
 		st = ar_fail(err, AR_USAGE, "unexpected operand '%s'", argv[0]);
 	a.heads = opt_given(g, "q-heads") || opt_given(g, "kv-heads") || opt_given(g, "head-dim");
+	a.density_given = opt_given(g, "density");
 	if (!st)
 		st = m->run(&a, err);
 	opt_release(g);

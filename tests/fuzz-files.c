@@ -19,6 +19,7 @@
 #include "replay/cost/experts.h"
 #include "replay/cost/roofline_gpu.h"
 #include "replay/host/host.h"
+#include "src/bench/bench_lists.h"
 #include "src/run/options.h"
 #include "src/select/curve.h"
 #include "src/sweep/sweep_file.h"
@@ -317,6 +318,26 @@ static void as_curve(const char *path)
 	sqlite3_close(db);
 }
 
+static void as_lists(const char *path)
+{
+	struct ar_err err = { 0 };
+	struct bench_lists l;
+
+	if (bench_lists_read(&l, path, &err)) {
+		told(&err);
+		return;
+	}
+	must(l.block || l.table, "a selection without lists");
+	must(l.block_density >= 0 && l.block_density <= 1 && l.table_density >= 0 &&
+		     l.table_density <= 1,
+	     "a share outside of 0 to 1");
+	if (l.block)
+		bench_lists_block(&l, (int)l.q_heads - 1, l.n_qblk - 1, l.n_blk - 1);
+	if (l.table)
+		bench_lists_table(&l, (int)l.kv_heads - 1, l.n_blk - 1);
+	bench_lists_release(&l);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	char path[HOLD_PATH];
@@ -337,6 +358,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	as_gpu(path);
 	as_prompts(path);
 	as_curve(path);
+	as_lists(path);
 	close(fd);
 	return 0;
 }

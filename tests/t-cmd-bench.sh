@@ -140,8 +140,10 @@ is 'lists of a file give the shape' \
 is 'their blocks are counted, heads repeated' \
 	"$(grep -v dense "$tmp/real.rows" | values flops)" '100925440 67371008 1048576 '
 is 'so are those that decodes read' "$(grep decode "$tmp/real.rows" | values bytes)" '524288 '
-is 'the density is that of the lists' \
-	"$(grep -v dense "$tmp/real.rows" | values density)" '0.25 0.25 0.25 '
+is 'the density is that of the lists, or of the tables' \
+	"$(grep -v dense "$tmp/real.rows" | values density)" '0.5 0.25 0.5 '
+ok 'and of nothing else' \
+	fails 2 'density has no effect with --lists' real --density 0.5
 is 'rows say which lists' "$(values lists <"$tmp/real.rows")" \
 	"null $tmp/real $tmp/real $tmp/real "
 is 'a case of a file may name lists' \
@@ -174,6 +176,8 @@ ok 'a table is a list, too'              wrong 3 "'tables': want lists" 'tables=
 ok 'or holds a block past the end'       wrong 3 "'tables': want lists" 'tables=[[-1]]'
 ok 'a selection of tokens has no lists'  wrong 3 'no lists of blocks and no table' \
 	blocks= tables=
+ok 'more blocks than lists can name are too many' \
+	wrong 3 '65537 blocks of 128 tokens; want at most 65535' context=8388608
 ok 'block-sparse needs lists of blocks' \
 	wrong 2 'case blocksparse: the lists have no blocks' blocks=
 ok 'a table needs one for each KV head' \

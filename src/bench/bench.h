@@ -17,7 +17,8 @@ struct bench_args {
 	char *what, *batch, *chunk, *context, *density, *lists, *cases;
 	int64_t q_heads, kv_heads, head_dim, block_size;
 	bool match;
-	bool heads;   /* --q-heads, --kv-heads or --head-dim was given */
+	bool heads; /* --q-heads, --kv-heads or --head-dim was given */
+	bool density_given;
 	char *decode; /* parts for decodes */
 	char *method, *capture, *layer, *table, *model;
 	struct opt_list use, selectors;

@@ -22,8 +22,7 @@
 
 struct grid {
 	bool what[BENCH_N];
-	bool given; /* --batch, --chunk or --context was given: no default
-					 * shapes */
+	bool given; /* --batch, --chunk, --context or --lists was: no default shapes */
 	int64_t batch[BENCH_LIST], chunk[BENCH_LIST], context[BENCH_LIST];
 	int n_batch, n_chunk, n_context;
 	double density[BENCH_LIST];
@@ -87,11 +86,14 @@ static enum ar_status make_grid(struct grid *g, const struct bench_args *a, stru
 					 "decode, decode-table, window, decode-window, select",
 					 err);
 
+	if (!st && a->lists && a->density_given)
+		st = ar_fail(err, AR_USAGE, "density has no effect with --lists; leave it out");
 	g->path = a->lists;
 	g->given = a->lists;
 	if (!st && a->lists) {
 		st = bench_lists_read(&g->lists, a->lists, err);
-		g->density[g->n_density++] = g->lists.density;
+		g->density[g->n_density++] = /* of what takes no lists */
+			g->lists.block ? g->lists.block_density : g->lists.table_density;
 		snprintf(chunk, sizeof chunk, "%lld", (long long)g->lists.chunk);
 		snprintf(context, sizeof context, "%lld", (long long)g->lists.context);
 	} else if (!st) {
@@ -290,6 +292,14 @@ static enum ar_status put_case(struct bench *b, const struct bench_case *c, cons
 	return st;
 }
 
+/* The share that a case keeps: of its lists, or as drawn. */
+static double density_of(enum bench_what what, const struct bench_shape *s, double drawn)
+{
+	if (!s->lists || !bench_takes_lists(what))
+		return drawn;
+	return what == BENCH_BLOCKSPARSE ? s->lists->block_density : s->lists->table_density;
+}
+
 static enum ar_status run_case(struct bench *b, enum bench_what what, const struct bench_shape *s,
 			       double density, struct ar_err *err)
 {
@@ -303,7 +313,7 @@ static enum ar_status run_case(struct bench *b, enum bench_what what, const stru
 	st = bench_case_make(&c, what, s, density, (uint64_t)b->a->seed, err);
 	if (st)
 		return st;
-	row = row_of(&c, s, density, b->grid.path);
+	row = row_of(&c, s, density_of(what, s, density), b->grid.path);
 	if (b->device)
 		st = bench_run(b->device, &c, result, err);
 	if (st)
@@ -452,6 +462,7 @@ static enum ar_status run_line(struct bench *b, char *line, struct ar_err *err)
 		bool number = strspn(last, "0123456789.,eE+-") == strlen(last);
 
 		a.density = number ? last : a.density;
+		a.density_given = false; /* the field replaces it */
 		a.lists = number ? NULL : last;
 	}
 	bench_lists_release(&b->grid.lists);

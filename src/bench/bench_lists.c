@@ -56,6 +56,9 @@ static enum ar_status read_shape(struct bench_lists *l, const cJSON *o, const ch
 	l->context = past + l->chunk;
 	l->n_blk = (int)((l->context + l->page_tok - 1) / l->page_tok);
 	l->n_qblk = l->n_blk - (int)(past / l->page_tok);
+	if (l->n_blk > UINT16_MAX)
+		return ar_fail(err, AR_DATA, "%s: %d blocks of %lld tokens; want at most %d", path,
+			       l->n_blk, (long long)l->page_tok, UINT16_MAX);
 	return AR_OK;
 }
 
@@ -159,8 +162,10 @@ static enum ar_status read_selection(struct bench_lists *l, const cJSON *o, cons
 	if (st)
 		return st;
 	past = l->n_blk - l->n_qblk;
-	l->density = l->block ? share(l->block, l->q_heads * l->n_qblk, l->n_blk, past) :
-				share(l->table, l->kv_heads, l->n_blk, past);
+	if (l->block)
+		l->block_density = share(l->block, l->q_heads * l->n_qblk, l->n_blk, past);
+	if (l->table)
+		l->table_density = share(l->table, l->kv_heads, l->n_blk, past);
 	return AR_OK;
 }
 

@@ -17,8 +17,8 @@ struct bench_lists {
 	int n_blk, n_qblk;	/* blocks of the context, query blocks of the chunk */
 	bool *block;		/* [q_heads][n_qblk][n_blk] which are kept; NULL: not in the file */
 	bool *table;		/* [kv_heads][n_blk] the same */
-	double density;		/* share of the blocks before the chunk that `block` keeps, or else
-				 * `table` */
+	/* Shares of the blocks before the chunk that they keep; 0 where they are NULL. */
+	double block_density, table_density;
 };
 
 /* Read the only selection of a file, or of a data file of that name.  AR_DATA: it has none, or one
