@@ -552,11 +552,12 @@ enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct
 	const size_t stride = (size_t)d->vocab, n = (size_t)d->env.model->vocab;
 	const int ranks = d->env.world ? world_size(d->env.world) : 1;
 	const float *all = d->env.world ? d->gathered : d->logits;
+	/* between ranks; CUDA takes none above 2 GiB, which one rank does not need */
+	const size_t pitch = (ranks > 1 ? (size_t)d->n_emit * stride : n) * sizeof *out;
 	enum ar_status st = AR_OK;
 
 	assert(d->logits && i >= 0 && i < d->env.max_emit);
-	CU(cudaMemcpy2DAsync(out, n * sizeof *out, all + (size_t)i * stride,
-			     (size_t)d->n_emit * stride * sizeof *out, n * sizeof *out,
+	CU(cudaMemcpy2DAsync(out, n * sizeof *out, all + (size_t)i * stride, pitch, n * sizeof *out,
 			     (size_t)ranks, cudaMemcpyDeviceToHost, d->env.stream));
 	CU(cudaStreamSynchronize(d->env.stream));
 out:
