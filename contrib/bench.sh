@@ -34,7 +34,8 @@ status=0
 if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"; then
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} -- "$top/contrib/program" || status=$?
+		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} -- "$top/contrib/program" ||
+		status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||

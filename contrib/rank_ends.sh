@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # usage: contrib/rank_ends.sh BUILD [TRIES [KIND ...]]
 #
-# How runs of four ranks end when one of their processes is killed or hangs, at TRIES moments each
-# (50 unless given), five side by side.  BUILD is a build folder with tests/fake_nccl.so: ranks run
-# on the host, with modelled times.  The line of a kind says of how many tries these are true:
+# How runs of four ranks end when one of their processes is killed or hangs.  Each kind of end has
+# TRIES moments (50 unless given), five side by side.  BUILD is a build folder with
+# tests/fake_nccl.so: ranks run on the host, with modelled times.  The line of a kind says of how
+# many tries these are true:
 #
-#   ended     no process is left within the limit; median and longest time to the end of the last one
+#   ended     no process is left within the limit; median and longest time to the end of the last
 #   line      standard error has at most one line
 #   whole     the database opens, and its check says ok
 #   kept      it has all iterations that it had when the end began
@@ -60,8 +61,8 @@ limit() { # in milliseconds
 
 go() { # go TRACE
 	exec "$ATTNREPLAY" -q run --trace "$tmp/$1.csv" --host none --backend roofline --gpu h100 \
-		--model llama-3.1-8b --tp 4 --ranks local --comm-timeout 2s --intervals off --db "$db" \
-		>/dev/null 2>"$db.err"
+		--model llama-3.1-8b --tp 4 --ranks local --comm-timeout 2s --intervals off \
+		--db "$db" >/dev/null 2>"$db.err"
 }
 hit() { # hit KIND COMMAND RANK...
 	kind=$1 command=$2 first=$3
@@ -100,7 +101,8 @@ try() { # try KIND TRACE
 		"$(($(stored) >= had))" "$(query 'SELECT status FROM run')" >"$db.says"
 }
 before=$(objects)
-printf '%-8s %5s %9s %10s %9s %5s %6s %5s  %s\n' end tries ended median longest line whole kept status
+printf '%-8s %5s %9s %10s %9s %5s %6s %5s  %s\n' end tries ended median longest line whole kept \
+	status
 for kind in "$@"; do
 	trace=decode
 	[ "$kind" != prefill ] || trace=prefill

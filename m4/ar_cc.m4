@@ -29,8 +29,8 @@ AC_DEFUN([AR_CC_WARNINGS], [
 ])
 
 # AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.  The first finding
-# ends the program, so a test fails with it.  Programs have a fixed address: the sanitizer's table of
-# all strings has 200,000 pointers, which each start would relocate, in a quarter of its time.
+# ends the program, so a test fails with it.  Programs have a fixed address.  Else each start
+# would relocate 200,000 pointers of the sanitizer's table of all strings, in a quarter of its time.
 AC_DEFUN([AR_ENABLE_SANITIZERS], [
   AC_ARG_ENABLE([sanitizers],
     [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],

@@ -73,8 +73,9 @@ sanitized() { # the program has sanitizers
 	grep -q __asan_init "$ATTNREPLAY"
 }
 
-# sparse N: from one of many cases that one rule decides to the next: 1, or N under sanitizers, where
-# the program starts ten times as slowly.  Those find wrong accesses, and the other build wrong rules.
+# sparse N: the step from one to the next of many cases that one rule decides.  It is 1, or N under
+# sanitizers, where the program starts ten times as slowly.  Those find wrong accesses, and the
+# other build wrong rules.
 sparse() {
 	if sanitized; then echo "$1"; else echo 1; fi
 }

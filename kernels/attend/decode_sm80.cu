@@ -88,9 +88,9 @@
  *
  * Multiprocessors end at 168,000 to 227,000 cycles of 8 x 32K: some get less of the memory's rate.
  * Stretches in rounds of 3/4, 3/16 and the rest, drawn by thread blocks that are free, end at
- * 210,000 to 232,000.  But 8 x 32K takes 134.1 instead of 132.3, 8 x 8K 47.5 instead of 40.7, and
- * 32 x 2K 31 instead of 25.  The memory was as busy until the end before, too, and each stretch
- * begins with empty rings.
+ * 210,000 to 232,000.  But in another run than the table's 8 x 32K took 134.1 instead of 132.3.
+ * 8 x 8K took 47.5 instead of 40.7, and 32 x 2K 31 instead of 25.  The memory was as busy until the
+ * end before, too, and each stretch begins with empty rings.
  *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K

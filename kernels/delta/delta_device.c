@@ -40,8 +40,8 @@
  *   keys    61 of 100 issue slots of 0.32 ms: 0.20 ms
  *   scan    3774 issue slots of a chunk, see delta_scan_sm90.cu: 0.26 ms
  *
- * So 0.52 ms would use 88 of 100 issue slots.  Pieces of a sequence side by side do not help: each
- * piece also carries its transition, 128 columns beside the 128 of the state, and then runs again
+ * So 0.52 ms would use 88 of 100 issue slots.  Pieces of a sequence side by side do not help.  Each
+ * piece also carries its transition, 128 columns beside the 128 of the state.  Then it runs again
  * from its true state.  That is three times the chain's instructions, 0.13 ms more.
  */
 #include "config.h"

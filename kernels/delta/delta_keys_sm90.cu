@@ -17,12 +17,12 @@
  *   decays by four warps, not two                                             327
  *   solve written without bank conflicts                                      322
  *
- * 62 of 100 issue slots are used: 22 K instructions a thread block, of which 8 K are for
+ * 61 of 100 issue slots are used: 22 K instructions a thread block, of which 8 K are for
  * convolution and norms.  The inverse and the products after it leave half of the warps waiting.
  *
- * Failed experiment: fp32 inverts blocks of 16 on the diagonal, products in tf32 the rest of each
- * block of 32, and no decays where all of a warp's part lies above the diagonal.  That is 24 us
- * less of the whole prefill, but the mean error of `repeat` grows by up to 8 %.
+ * Failed experiment: fp32 inverts blocks of 16 on the diagonal, and products in tf32 the rest of
+ * each block of 32.  There are no decays where all of a warp's part lies above the diagonal.  That
+ * is 24 us less of the whole prefill, but the mean error of `repeat` grows by up to 8 %.
  */
 #include "config.h"
 #include "kernels/delta/delta_chunk.cuh"

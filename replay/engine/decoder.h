@@ -123,8 +123,8 @@ enum ar_status decoder_hidden(struct decoder *d, bf16_t *out, struct ar_err *err
 /* emit: [n_emit] rows that output a token, on the device. */
 enum ar_status decoder_head(struct decoder *d, const int32_t *emit, int n_emit, struct ar_err *err);
 
-/* With weights, after decoder_head(), or a graph whose rows all emit: wait, and copy the logits of
- * emitted row i to the host: out[vocab], of all ranks that run. */
+/* Wait, and copy the logits of emitted row i to the host: out[vocab], of all ranks that run.  With
+ * weights, after decoder_head(), or a graph whose rows all emit. */
 enum ar_status decoder_logits(const struct decoder *d, int i, float *out, struct ar_err *err);
 
 #endif

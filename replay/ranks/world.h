@@ -74,20 +74,27 @@ void world_stop(struct world *w);
 enum ar_status world_gather(struct world *w, const void *mine, void *all, size_t bytes,
 			    struct ar_err *err);
 
-/* Enqueue on the stream: add up x[n] of all ranks in place; gather `bytes` bytes of each rank into
- * to[size][bytes].  Both may be captured in a CUDA graph.  Errors as of world_gather(). */
+/* Enqueue collectives on the stream.  They may be captured in a CUDA graph.  Errors as of
+ * world_gather(). */
+
+/* Add up x[n] of all ranks in place. */
 enum ar_status world_reduce(struct world *w, bf16_t *x, size_t n, void *stream, struct ar_err *err);
+/* Gather `bytes` bytes of each rank into to[size][bytes]. */
 enum ar_status world_gather_on(struct world *w, const void *from, void *to, size_t bytes,
 			       void *stream, struct ar_err *err);
-/* The same of other collectives, which a run does not have: add up from[size][n] of all ranks, and
- * get part r into to[n] of rank r; send part r of from[size][bytes] to rank r, and get as many of
- * each rank into to[size][bytes]; send `bytes` bytes of rank 0 to rank 1, of two. */
+
+/* The same of other collectives, which a run does not have. */
+
+/* Add up from[size][n] of all ranks, and get part r into to[n] of rank r. */
 enum ar_status world_scatter(struct world *w, const bf16_t *from, bf16_t *to, size_t n,
 			     void *stream, struct ar_err *err);
+/* Send part r of from[size][bytes] to rank r, and get as many of each rank into to[size][bytes]. */
 enum ar_status world_swap(struct world *w, const void *from, void *to, size_t bytes, void *stream,
 			  struct ar_err *err);
+/* Send `bytes` bytes of rank 0 to rank 1, of two. */
 enum ar_status world_send(struct world *w, const void *from, void *to, size_t bytes, void *stream,
 			  struct ar_err *err);
+
 /* Wait for the stream.  Errors as of world_gather(). */
 enum ar_status world_wait(struct world *w, void *stream, struct ar_err *err);
 

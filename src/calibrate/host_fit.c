@@ -384,9 +384,9 @@ static void add_known(struct sum *s, double x, int times)
 	s->n += (size_t)times;
 }
 
-/* Write the host's speed at each step [from, to) of a log, as a logarithm: the mean of the steps
- * near by, of whatever kind, and of the log.  A step's own launch is left out.  Returns the mean of
- * the log; NAN: it has no parts. */
+/* Write the host's speed at each step [from, to) of a log, as a logarithm.  It is the mean of the
+ * steps near by, of whatever kind, and of the log.  A step's own launch is left out.  Returns the
+ * mean of the log; NAN: it has no parts. */
 static double speeds_of_log(struct fit *f, size_t from, size_t to, double *speed)
 {
 	const struct host_fit_step *s = f->in->step;

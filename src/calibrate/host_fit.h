@@ -11,8 +11,8 @@
  * It also depends on the GPU's time, which may come from other kernels than the engine's.
  *
  * The host is slow or fast for a while, in launches of all kinds.  So the parts of a step are
- * divided by its speed: the mean of measured / fitted over the steps near by, relative to that of
- * the logs.
+ * divided by its speed.  This is the mean of measured / fitted over the steps near by, relative to
+ * that of the logs.
  * The gaps come last, from steps before and after which the host waited for the GPU.
  *
  * Where the GPU's time of a step is not given, two lines are fitted beside the host: for graphs by

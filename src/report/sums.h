@@ -5,9 +5,10 @@
 
 #include <sqlite3.h>
 
-/* Add to db the aggregate sums(key, x, y): a JSON list of [key, sum of x, sum of y], ascending by
- * key.  key: an integer from 0 to 4095; x and y: integers; their sums end at the limits of 64 bits.
- * It spares the sort of all rows that GROUP BY key takes.
+/* Add the aggregate sums(key, x, y) to db.  It spares the sort of all rows that GROUP BY key takes.
+ * It returns a JSON list of [key, sum of x, sum of y], ascending by key.
+ *
+ * key: an integer from 0 to 4095; x and y: integers.  Sums end at the limits of 64 bits.
  *
  * Returns an SQLite result code. */
 int sums_register(sqlite3 *db);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interval of a rate or of a number of GPUs: the search is repeated on resamples of the
+/* The interval of a rate or of a number of GPUs.  The search is repeated on resamples of the
  * requests, each from what it ended with.  All subjects of a command get the same resamples, so
  * that the ratio of their answers has an interval, too. */
 #include "config.h"

@@ -55,9 +55,9 @@
  * 0.03 ms.
  *
  * Measured on an H200: sums 0.57 ms for 64 rows, blocks 0.04.  Tried for 64 rows: groups of two
- * heads, 0.65; one accumulator, 0.63; a pair's columns and diagonals in the next pair, 0.65.  Tried
- * for 128 rows, where the compiler moves 50 of a step's exponentials behind the wait for the next
- * product: columns through shared memory, which holds them before it, 1.39 instead of 1.28.
+ * heads, 0.65; one accumulator, 0.63; a pair's columns and diagonals in the next pair, 0.65.  For
+ * 128 rows the compiler moves 50 of a step's exponentials behind the wait for the next product.
+ * Tried there: columns through shared memory, which holds them before it, 1.39 instead of 1.28.
  */
 #include "config.h"
 #include "kernels/select/lastq/lastq.cuh"

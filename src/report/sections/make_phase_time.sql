@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Times of phases, as v_phase_time has them, in one pass for all sections and charts and without the
--- sort of its GROUP BY.
+-- Times of phases, as v_phase_time has them, for all sections and charts.  One pass makes them,
+-- without the sort of that view's GROUP BY.
 CREATE TEMP TABLE phase_time AS
   SELECT run_id, me.name AS method, p.name AS phase, p.phase_id AS place, p.core,
     json_extract(j.value, '$[1]') AS kernels, json_extract(j.value, '$[2]') / 1e6 AS ms
