@@ -118,6 +118,27 @@ search --slo ttft:p90:700ms,tpot:p90:100ms --trace "$srcdir/traces/samples/azure
 is 'experts are spread over all ranks' "$(points out | awk '{ print $3 }' | tr '\n' ' ')" '1 2 4 '
 ok '... of which there are as many as divide them' grep -q \
 	'warning: gpus 6: cannot spread model .* over 6 ranks: .*; it is left out' err
+experts() { # experts ENGINE_FLAGS OPTION...: a search for spread experts
+	flags=$1
+	shift
+	search --trace "$srcdir/traces/samples/azure-2023-code-200.csv" --backend roofline --gpu h200 --host none \
+		--engine-args "vllm serve Qwen/Qwen3-30B-A3B $flags --enable-expert-parallel" "$@"
+}
+spread='--slo ttft:p90:700ms,tpot:p90:100ms'
+# shellcheck disable=SC2086
+{
+	experts '-tp 2 -dp 4' $spread --rate 3 --tps 2 >out 2>err
+	is '... and others are no bound' "$(grep keep out)" \
+		'dense: 2 GPUs keep the limits, as 1 replicas of TP 2; fewer do not'
+	experts '' $spread --rate 40 --tps 1,2 >out 2>err
+	is '... also where they are tried first' "$(grep keep out)" \
+		'dense: 8 GPUs keep the limits, as 8 replicas of TP 1; fewer do not'
+	ok '... of a size that has fewer' sh -c 'awk "/no\$/ { print \$2, \$3 }" out | grep -q "^2 2\$"'
+	ok '... which is not left out' sh -c '! grep "tp 2 is left out" err'
+	experts '-dp 2' --slo ttft:p90:5s --rate 1 --tps 1,2 >out 2>err
+	is 'one engine has no data-parallel ranks' "$(grep keep out)" \
+		'dense: 1 GPUs keep the limits, as 1 replicas of TP 1; fewer do not'
+}
 # shellcheck disable=SC2086
 search --slo ttft:p90:1s $roof --rate 3 --gpu h100 --host none --tps 8 \
 	--engine-args 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4' >out

@@ -172,35 +172,54 @@ static int64_t next_number(int64_t lo, int64_t hi, int64_t most, int64_t *step)
 	return n > most ? most : n < 1 ? 1 : n;
 }
 
+/* The number nearest to n, first below and then above it, that was not refused and is between lo
+ * and hi; 0: there is none. */
+static int64_t next_accepted(const bool *refused, int64_t n, int64_t lo, int64_t hi)
+{
+	for (int64_t i = n < hi ? n : hi - 1; i > lo; i--)
+		if (!refused[i])
+			return i;
+	for (int64_t i = n + 1; i < hi; i++)
+		if (!refused[i])
+			return i;
+	return 0;
+}
+
 /* Find the fewest replicas for decodes, or for both if `prefill` is 0, of one size and at most
  * `most`, that keep the limits, from a guess.  *fewest 0: none do.  More replicas keep what fewer
- * keep. */
+ * keep.  Numbers that are refused, such as ranks that do not divide experts, bound nothing. */
 static enum ar_status find_fewest(struct search *s, struct subject *u, int64_t prefill,
 				  int64_t guess, int64_t most, int64_t *fewest, struct ar_err *err)
 {
-	int64_t lo = 0, hi = 0, n = guess < most ? guess : most, step = 1;
-	enum ar_status st = AR_OK;
+	const bool spread = opt_given(u->base->session.o.group, "ep");
+	bool refused[ROUTER_MOST + 1] = { false };
+	int64_t lo = 0, hi = 0, n = guess, step = 1;
+	enum ar_status st = AR_OK, refusal = AR_OK;
 
-	while (!st && n > lo && n <= most && (!hi || n < hi)) {
+	while (!st && (n = next_accepted(refused, n, lo, hi ? hi : most + 1))) {
 		bool kept = false;
 
 		st = try_engines(s, u, (struct engines){ prefill, n }, &kept, err);
-		if (st == AR_USAGE && (lo || hi)) { /* such as ranks that do not divide experts */
+		if (st == AR_USAGE && (lo || hi || spread)) {
 			log_warn("%s; it is left out", err->msg);
+			refused[n] = true;
+			refusal = st;
 			st = AR_OK;
+			continue;
 		}
 		*(kept ? &hi : &lo) = n;
 		n = next_number(lo, hi, most, &step);
 	}
 	*fewest = hi;
-	return st;
+	return st || lo || hi ? st : refusal;
 }
 
-/* A size that the model does not run with, such as one with too little memory, is left out; it was
- * loaded with the largest. */
-static enum ar_status skip_size(const struct search *s, enum ar_status st, struct ar_err *err)
+/* A size that the model does not run with, such as one with too little memory, is left out.  It was
+ * loaded with the largest, which is needed only if no other has a point. */
+static enum ar_status skip_size(const struct search *s, const struct subject *u, enum ar_status st,
+				struct ar_err *err)
 {
-	if (st != AR_USAGE || !s->n_tp || s->tp == s->tps[s->n_tp - 1])
+	if (st != AR_USAGE || !s->n_tp || (s->tp == s->tps[s->n_tp - 1] && !u->n))
 		return st;
 	log_warn("tp %" PRId64 " is left out: %s", s->tp, err->msg);
 	return AR_OK;
@@ -224,7 +243,7 @@ static enum ar_status try_together(struct search *s, struct subject *u, int64_t 
 		st = find_fewest(s, u, 0, *gpus ? most : hint > 1 ? hint : 1, most, &n, err);
 	if (!st && n)
 		*gpus = n * each;
-	return skip_size(s, st, err);
+	return skip_size(s, u, st, err);
 }
 
 /* What another method took is a good bound where it keeps the limits. */
@@ -258,7 +277,7 @@ static enum ar_status try_apart(struct search *s, struct subject *u, int64_t *gp
 			most = p + n - 1;
 		}
 	}
-	return skip_size(s, st, err);
+	return skip_size(s, u, st, err);
 }
 
 typedef enum ar_status size_fn(struct search *s, struct subject *u, int64_t *gpus,
