@@ -100,6 +100,9 @@ ok '... which takes longer than by themselves' longer "$(tpot <both)" "$(tpot <a
 run --engine-args 'vllm serve qwen3-30b-a3b -tp 2 -dp 2 --enable-expert-parallel' >out
 is "as vLLM's flags have it" "$(header experts <out)" \
 	'on 4 ranks of 2 engines, which wait for each other; rows go to them by even'
+all --backend roofline --gpu h200 --host none \
+	--engine-args 'vllm serve qwen3-30b-a3b -dp 1 --enable-expert-parallel' >out
+ok '... also for one engine by itself' grep -q '^TPOT' out
 {
 	cat table
 	echo allreduce bf16 2 1 inline 1000000 9 1 20000 90000 -

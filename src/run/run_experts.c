@@ -106,7 +106,7 @@ static struct experts_shape shape_of(const struct model *m, int64_t ranks, int *
 static enum ar_status check_model(const struct run_inputs *in, const struct run_options *o,
 				  const struct model *m, bool has, struct ar_err *err)
 {
-	if (o->engine_dp && has && o->ep == 1)
+	if (o->engine_dp && o->replicas > 1 && has && o->ep == 1)
 		return ar_fail(err, AR_USAGE,
 			       "engine-args: without --enable-expert-parallel the engines of "
 			       "--data-parallel-size have slices of the experts of %s, which is "
