@@ -269,7 +269,8 @@ static struct parts parts_of(const struct plan *p, const struct run *r, int part
 			       p->cost + (n > 1 ? p->join : 0) };
 }
 
-/* Write the times of all parts in the order of plans.  at: where those of each rank begin. */
+/* Write the time of each part to `time`, in the order of plans.  at[r]: the place of the next part
+ * of rank r. */
 static void put_times(const struct plan *p, const struct parts *of, int *at, int unit, int *time)
 {
 	for (int i = 0; i < p->n_run; i++) {

@@ -83,8 +83,9 @@
  *	8 x 32K	134.4 132.3	32 x 8K	133.4 130.2	64 x 2K	 43.6  42.2
  *	8 x 128K 489.6 486.5	1 x 64K	 44.3  43.1	32 x 2K	 28.2  26.5
  * Without arithmetic 8 x 32K would take 128.4.  Bulk copies of 32 KiB that do nothing else take
- * 118.7 for as many bytes, and those of 8 KiB 121.2.  What did not help: asking the L2 cache for
- * 256 bytes (141.9 where it was 131.1) or 128; all warps a step together (no difference).
+ * 118.7 for as many bytes, and those of 8 KiB 121.2.  Two hints did not help.  Copies that ask
+ * the L2 cache for 256 bytes took 141.9 instead of 131.1, and 128 bytes did not help either.  Nor
+ * did it help that all warps take a step together.
  *
  * Multiprocessors end at 168,000 to 227,000 cycles of 8 x 32K: some get less of the memory's rate.
  * Stretches in rounds of 3/4, 3/16 and the rest, drawn by thread blocks that are free, end at
@@ -123,7 +124,7 @@ static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024,
 
 /* ---- a span ---- */
 
-/* cp_async_16() of what is read once, so it leaves the L2 cache first. */
+/* Copy 16 bytes as cp_async_16() does.  They leave the L2 cache first, as each is read once. */
 static __device__ __forceinline__ void copy_16_once(uint32_t dst, const void *src, int n)
 {
 	uint64_t policy;

@@ -70,8 +70,8 @@ static int find_kernel(struct comm_table *t, const char *name)
 	return i;
 }
 
-/* Add a point of a collective.  Returns what is wrong with it, or NULL.  *st: AR_NOMEM where memory
- * is missing. */
+/* Add a point to the curve of collective `op`.  x: the numbers of its line.  Returns the column
+ * that is wrong, or NULL.  Sets *st to AR_NOMEM if there is no memory. */
 static const char *add_point(struct reader *r, int op, bool graph, const int64_t x[COLUMNS],
 			     const char *kernel, enum ar_status *st)
 {

@@ -20,8 +20,9 @@
 
 #include "base/status.h"
 
-/* X(NAME, name in files).  A file may have others, which are not looked up.  COLLECT is the
- * all-gather between the ranks that share experts, which can be more than those of an engine. */
+/* X(NAME, name in files).  A file may have others, which are not looked up.  GATHER is between the
+ * ranks of an engine.  COLLECT is between the ranks that share experts, of one or several engines.
+ */
 #define COMM_OPS(X) \
 	X(REDUCE, "allreduce") \
 	X(GATHER, "allgather") \

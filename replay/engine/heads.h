@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the heads of all ranks have of a sample, by their numbers in the whole model. */
+/* Gather a sample of accuracy and selections from the heads of all ranks.  Heads get their numbers
+ * in the whole model. */
 #ifndef AR_HEADS_H
 #define AR_HEADS_H
 

@@ -428,8 +428,8 @@ static void measure_speeds(struct fit *f, double *speed)
 		speed[i] -= all.x / (double)all.n;
 }
 
-/* Divide the measured parts of each step by the speed that the host had then.  Else what a slow
- * spell held looks as if it took time.  It overwrites the residuals. */
+/* Divide the measured parts of each step by the host's speed at that step.  Otherwise the fit takes
+ * a slow moment of the host for the cost of the work in it.  Overwrites the residuals. */
 static void level_speeds(struct fit *f)
 {
 	double *speed = f->r2;

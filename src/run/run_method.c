@@ -460,7 +460,7 @@ static double share_of_decodes(const struct run_options *o, const struct plan *p
 	return p && !plan_dense_decodes(p) ? o->accuracy : 0;
 }
 
-/* What a replay of the method needs; title, dense_as and observer have to outlive it. */
+/* Fill in the configuration of a replay of method i.  It points to title, dense_as and observer. */
 static struct replay replay_config(struct run *r, size_t i, const struct plan *p, const char *title,
 				   struct dense_as_run *dense_as, const struct observer *observer)
 {

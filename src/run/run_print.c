@@ -459,7 +459,7 @@ static void print_energy(const struct energy_use *e)
 		       j, s, j - idle_w * s, idle_w);
 }
 
-/* What the run took, beside the time of the GPU that it measured. */
+/* Print the seconds of each part of the run.  span_ns: the time of the GPU that it measured. */
 static void print_wall(const struct run_wall *w, int64_t span_ns)
 {
 	if (span_ns)

@@ -91,8 +91,9 @@ struct search_kind {
 	enum ar_status (*check)(struct search *s, struct run_options *o, struct ar_err *err);
 	/* Add all points of u, and set its best one. */
 	enum ar_status (*find)(struct search *s, struct subject *u, struct ar_err *err);
-	/* ... of a resample, from what *f has of the requests themselves; *f gets what is found.
-	 * Values that are not bounded by the end of the search are above 0.  NULL: no intervals. */
+	/* Search a resample of the requests.  *f has the answer for the requests themselves, where
+	 * the search begins, and gets that for the resample.  A value is above 0, unless the end of
+	 * the search bounds it.  NULL: no intervals. */
 	enum ar_status (*again)(struct search *s, struct subject *u, struct rates_found *f,
 				struct ar_err *err);
 	void (*curve)(const struct search *s, const struct subject *u);
