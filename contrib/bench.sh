@@ -8,6 +8,8 @@
 # status is 1 when a result is wrong, a target is missed or time runs out.
 #
 #   ATTNREPLAY  the program (default: see contrib/program)
+#   BEFORE      another attnreplay, such as that of an older commit; it takes turns, and the report has
+#               it as one more implementation (default: none)
 #   PYTHON      the Python program (default: python3)
 #   CASES       file of cases to measure (default: contrib/bench.cases)
 #   ROUNDS      turns of each program (default: 4)
@@ -34,8 +36,8 @@ status=0
 if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"; then
 	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
 		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} -- "$top/contrib/program" ||
-		status=$?
+		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} ${BEFORE:+--before "$BEFORE"} \
+		-- "$top/contrib/program" || status=$?
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||

@@ -73,6 +73,8 @@ def parse_args():
     p.add_argument("--impl", metavar="LIST",
                    help="kernels to measure: cudnn, flash and flex are PyTorch's, fa3 and fa4 are "
                         "FlashAttention's, and flashinfer (default: all whose package is there)")
+    p.add_argument("--before", metavar="PROGRAM",
+                   help="another attnreplay, which takes turns as one more implementation")
     p.add_argument("program", nargs="+", metavar="PROGRAM", help="attnreplay, after --")
     return p.parse_args()
 
@@ -101,13 +103,20 @@ class Program:
 
     def measure(self, what, shape):
         """Rows of the case; the first call also returns the rows of the ceilings."""
+        rows = self.rows(what, shape)
+        if not rows or rows[-1]["what"] != LAST.get(what, what):
+            sys.exit(self.child.wait() or f"bench_torch: no rows of {what} {' '.join(shape)}")
+        return rows
+
+    def rows(self, what, shape):
+        """Rows of the case.  There are fewer if the program ends, as one does that lacks it."""
         rows = []
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.write(" ".join((what, *shape)) + "\n")
         while not rows or rows[-1]["what"] != LAST.get(what, what):
             line = self.child.stdout.readline()
             if not line:
-                sys.exit(self.child.wait() or f"bench_torch: no rows of {what} {' '.join(shape)}")
+                break
             rows.append(json.loads(line))
         return rows
 
@@ -444,6 +453,11 @@ class Sink:
         print(json.dumps({**row, "round": None if once else self.round}), file=self.ours,
               flush=True)
 
+    def put_before(self, row):
+        if row["what"] not in ("gemm", "copy"):
+            print(json.dumps({**row, "impl": "before", "round": self.round}), file=self.theirs,
+                  flush=True)
+
     def put(self, impl, row, us=None, flops=None, size=None, **more):
         line = {"impl": impl, "version": version(impl) if impl in IMPLS else torch.__version__}
         line.update((k, row.get(k)) for k in SHAPE)
@@ -502,7 +516,7 @@ def run_theirs(rows, impl, sink):
     torch.cuda.empty_cache()
 
 
-def run_shape(what, shape, args, program, sink):
+def run_shape(what, shape, args, program, before, sink):
     ours = {}
 
     def turn_ours(name):
@@ -511,7 +525,12 @@ def run_shape(what, shape, args, program, sink):
             sink.put_ours(row)
         ours[name] = rows[-1]
 
+    def turn_before(name):
+        for row in before.rows(name, shape):
+            sink.put_before(row)
+
     turns = [functools.partial(turn_ours, name) for name in what]
+    turns += [functools.partial(turn_before, name) for name in what if before]
     turns += [lambda i=impl: run_theirs(ours.values(), i, sink) for impl in args.impl.split(",")]
     for i in range(args.rounds):
         sink.round = i + 1
@@ -524,6 +543,7 @@ def run(args, sink):
     ceilings(sink)
     torch.cuda.empty_cache()
     program = Program(args.program, args.repeat)
+    before = Program([args.before], args.repeat) if args.before else None
     shapes = read_shapes(args.cases)
     start, late = time.monotonic(), 0
     for i, (what, shape) in enumerate(shapes):
@@ -534,7 +554,9 @@ def run(args, sink):
             break
         print(f"{now:5.0f} s  {i + 1}/{len(shapes)}  {','.join(what)} {' '.join(shape)}",
               flush=True)
-        run_shape(what, shape, args, program, sink)
+        run_shape(what, shape, args, program, before, sink)
+    if before:
+        before.close()
     return program.close() or bool(late)
 
 

@@ -321,6 +321,19 @@ is 'those whose package is there are measured' \
 	"$(PYTHONPATH=$tmp/stub:$tmp/more measure "$tmp/program" >/dev/null
 	fields 'r["impl"]' | tr ' ' '\n' | sort -u | tr '\n' ' ')" \
 	'cudnn fa4 flash flashinfer flex torch '
+ok 'another attnreplay may take turns' measure "$tmp/program" --impl flash --before "$tmp/program"
+is 'its rows are those of one more implementation' \
+	"$(fields 'r["what"] + str(r["round"]) if r["impl"] == "before" else ""')" \
+	'past1 dense1 past1 dense1 decode1 blocksparse1 table1'
+cat >"$tmp/older" <<END
+#!/bin/sh
+head -n 1 | "$real" "\$@" --dry-run
+END
+chmod +x "$tmp/older"
+ok '... and one that ends leaves out the others' \
+	measure "$tmp/program" --impl flash --before "$tmp/older"
+is '... which are measured' "$(fields 'r["what"] if r["impl"] == "before" else ""') $(fields \
+	'r["what"]' "$tmp/mine")" 'past past dense past dense decode blocksparse table'
 is 'one that is unknown is named' "$(status_of measure "$tmp/program" --impl flash,nope)" \
 	"$(printf 'bench_torch: --impl: unknown nope\n1')"
 is 'without time shapes are left out, and it says so' \
