@@ -3,72 +3,13 @@
 # A sweep as a job array of Slurm: 12 points in 4 tasks, one of them killed and submitted again.
 # Slurm runs here with files and ports of its own.
 . "$srcdir/tests/tap.sh"
+. "$srcdir/tests/slurm.sh"
 
-for tool in slurmctld slurmd munged sbatch squeue scancel sinfo bash; do
-	PATH=$PATH:/usr/sbin
-	command -v $tool >/dev/null && continue
-	skip 'a sweep runs as an array of Slurm' "no $tool"
-	finish
-done
-if [ "$(id -u)" != 0 ]; then
-	skip 'a sweep runs as an array of Slurm' 'slurmd needs root'
-	finish
-fi
 cd "$tmp" || exit 99
-unset SLURM_TMPDIR TMPDIR
-node=$(hostname -s)
-mkdir state spool run
-dd if=/dev/urandom of=munge.key bs=128 count=1 status=none
-chmod 600 munge.key
-cat >slurm.conf <<EOT
-ClusterName=one
-SlurmctldHost=$node(127.0.0.1)
-SlurmctldPort=$((20000 + $$ % 20000))
-SlurmdPort=$((20001 + $$ % 20000))
-SlurmUser=root
-AuthInfo=socket=$tmp/munge.sock
-StateSaveLocation=$tmp/state
-SlurmdSpoolDir=$tmp/spool
-SlurmctldPidFile=$tmp/slurmctld.pid
-SlurmdPidFile=$tmp/slurmd.pid
-SlurmctldLogFile=$tmp/slurmctld.log
-SlurmdLogFile=$tmp/slurmd.log
-ProctrackType=proctrack/linuxproc
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-ReturnToService=2
-SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-KillWait=2
-NodeName=$node NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES State=UP
-EOT
-export SLURM_CONF=$tmp/slurm.conf ATTNREPLAY
-
-until_true() { # until_true COMMAND...: within two minutes
-	for i in $(seq 600); do
-		"$@" && return
-		sleep 0.2
-	done
-	return 1
-}
-stop() {
-	for daemon in slurmd slurmctld munged; do
-		[ -s "$tmp/$daemon.pid" ] || continue
-		pid=$(cat "$tmp/$daemon.pid")
-		kill "$pid" && until_true gone "$pid"
-	done >/dev/null 2>&1
-}
-gone() { ! kill -0 "$1" 2>/dev/null; }
-trap 'stop; rm -rf "$tmp"' EXIT
-idle() { sinfo -h -o %T 2>/dev/null | grep -q idle; }
-munged --key-file="$tmp/munge.key" --socket="$tmp/munge.sock" --pid-file="$tmp/munged.pid" \
-	--log-file="$tmp/munged.log" --seed-file="$tmp/munge.seed" --force >/dev/null 2>&1
-slurmctld >/dev/null 2>&1
-slurmd >/dev/null 2>&1
-if ! until_true idle; then
-	tail -n 3 slurmctld.log slurmd.log 2>/dev/null | sed 's/^/# /'
-	skip 'a sweep runs as an array of Slurm' 'Slurm does not start here'
+mkdir run
+export ATTNREPLAY
+if ! slurm_starts sbatch scancel bash; then
+	skip 'a sweep runs as an array of Slurm' "$reason"
 	finish
 fi
 
