@@ -34,10 +34,10 @@ whole() { # whole DB STATUS
 		FROM iteration_rank) = 2 * (SELECT count(*) FROM iteration) FROM run")" 1,1,2,1
 }
 echo TIMESTAMP,ContextTokens,GeneratedTokens >long.csv
-for i in 1 2 3 4; do echo '2023-11-16 18:17:03.0,64,60000'; done >>long.csv
+for i in 1 2 3 4; do echo '2023-11-16 18:17:03.0,64,15000'; done >>long.csv
 processes() { # the ranks of this test, by what they run
 	for p in /proc/[0-9]*; do
-		tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -q "^$ATTNREPLAY .* --db killed.db $" &&
+		tr '\0' ' ' 2>/dev/null <"$p/cmdline" | grep -q "^$ATTNREPLAY .* --db killed.db $" &&
 			echo "${p#/proc/}"
 	done
 }
@@ -46,7 +46,7 @@ begun() { # also if it has ended
 }
 killed() { # killed PLACE LAUNCHER: a rank, in the middle of a run
 	rm -f killed.db*
-	rank "$1" "$2" --trace long.csv --max-model-len 61000 --db killed.db >out 2>err &
+	FAKE_NCCL_SLOW=1:1000 rank "$1" "$2" --trace long.csv --db killed.db >out 2>err &
 	until_true begun
 	for p in $(processes); do
 		r=$(tr '\0' '\n' <"/proc/$p/environ" |

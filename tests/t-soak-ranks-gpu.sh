@@ -62,7 +62,7 @@ figures() {
 
 run 1 40 1
 if [ $? = 4 ]; then
-	skip 'two ranks run for long' "$(head -n 1 err)"
+	skip 'two ranks run for long' "$(tail -n 1 err)"
 	finish
 fi
 begin=$(date +%s) seed=1 done=0
