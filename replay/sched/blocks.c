@@ -39,8 +39,8 @@ struct block_pages {
 	int32_t *free; /* a stack: the page freed last is taken first */
 	int64_t n_free, n_kept;
 	struct page *page;   /* [n_page + 1]; the last one is the ring's start, older than all */
-	struct place *place; /* [n_key] by key */
-	int64_t n_key;
+	struct place *place; /* by key */
+	int64_t n_key;	     /* one more than the last key that has had a place */
 	struct table *table; /* [n_req] */
 	size_t n_req;
 	int32_t *fork; /* [n_fork] pages for what an event leaves of a request */
@@ -219,6 +219,8 @@ static void place_key(struct block_pages *p, int64_t key, int32_t page)
 	forget_key(p, key);
 	p->place[key] = (struct place){ page + 1, p->page[page].n_lost };
 	p->page[page].n_key++;
+	if (p->n_key <= key)
+		p->n_key = key + 1;
 }
 
 /* Keys are of tokens that each request has at the same place. */
@@ -235,8 +237,8 @@ enum ar_status blocks_follow(struct blocks *b, const struct block_keys *keys, st
 
 		if (!has_keys(b, g))
 			continue;
-		p->n_key = keys->count(keys->self, &b->group[g]);
-		p->place = calloc((size_t)p->n_key, sizeof *p->place);
+		p->n_key = 0;
+		p->place = calloc((size_t)keys->count(keys->self, &b->group[g]), sizeof *p->place);
 		if (!p->place) {
 			blocks_unfollow(b);
 			return ar_nomem(err);

@@ -6,6 +6,9 @@
  * A free block keeps its key until it is taken: the free list is the order of eviction.  Blocks
  * with the same content may coexist; the one entered first is found.  Block 0 is never taken; it
  * ends the free list and means "none".  Every function takes O(1) per block.
+ *
+ * A pool may have millions of blocks for a trace that takes a hundred.  So blocks that nobody had
+ * yet are one item of the free list, kv_blocks.fresh, and the memory of the others is not written.
  */
 #ifndef AR_KV_BLOCKS_H
 #define AR_KV_BLOCKS_H
@@ -51,8 +54,10 @@ struct kv_blocks {
 	uint64_t root;
 	struct kv_block *block;
 	struct kv_place *place; /* [0] ends the free list: next its head, prev its tail */
-	uint32_t *bucket, mask;
-	uint32_t step; /* number of the plan, set by who asks for it */
+	uint32_t *bucket, mask; /* more buckets as blocks are taken for the first time */
+	uint32_t n;		/* the last block */
+	uint32_t fresh;		/* the first one that nobody had yet; above n: there is none */
+	uint32_t step;		/* number of the plan, set by who asks for it */
 };
 
 /* All blocks of the pool, free and in order.  Release *b even after a failure.  AR_NOMEM. */
@@ -188,6 +193,17 @@ static inline void kv_forget(struct kv_blocks *b, uint32_t n)
 
 /* ---- the free list ---- */
 
+/* Block b->fresh is taken: the next one that nobody had yet follows it in the free list. */
+void kv_take_fresh(struct kv_blocks *b);
+
+/* The block that is taken after the free block n; 0: the first one, or none. */
+static inline uint32_t kv_next_free(const struct kv_blocks *b, uint32_t n)
+{
+	if (n < b->fresh)
+		return b->place[n].next;
+	return n < b->n ? n + 1 : b->place[b->fresh].next;
+}
+
 static inline void kv_unlink(struct kv_blocks *b, uint32_t n)
 {
 	struct kv_place *p = b->place, at = p[n];
@@ -220,6 +236,8 @@ static inline void kv_take(struct kv_blocks *b, uint32_t *table, uint32_t n)
 
 	for (uint32_t i = 0; i < n; i++) {
 		__builtin_prefetch(&b->block[next]);
+		if (next == b->fresh)
+			kv_take_fresh(b);
 		table[i] = next;
 		p[next].n_owner = 1;
 		next = p[next].next;

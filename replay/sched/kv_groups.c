@@ -645,5 +645,5 @@ uint32_t kv_groups_named(const struct kv_groups *g, uint32_t row, size_t i)
 
 uint32_t kv_groups_next_free(const struct kv_groups *g, uint32_t b)
 {
-	return g->blocks.place[b].next;
+	return kv_next_free(&g->blocks, b);
 }

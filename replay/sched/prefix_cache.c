@@ -256,5 +256,5 @@ const uint32_t *prefix_cache_table(const struct prefix_cache *c, uint32_t row)
 
 uint32_t prefix_cache_next_free(const struct prefix_cache *c, uint32_t b)
 {
-	return c->blocks.place[b].next;
+	return kv_next_free(&c->blocks, b);
 }
