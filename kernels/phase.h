@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one.  17 is kept for
- * collectives of selectors. */
+/* The purpose of a piece of GPU work.  The numbers are stored: never reuse one. */
 #ifndef AR_PHASE_H
 #define AR_PHASE_H
 
@@ -24,6 +23,7 @@
 	X(WALK, 14, 1, "attention of mixed batches that waits for the longest decode") \
 	X(SHARE, 15, 0, "tokens copied from pages that requests share") \
 	X(COMM, 16, 0, "collectives between ranks") \
+	X(COMM_SELECT, 17, 1, "collectives of droppers and selectors") \
 	X(META, 18, 1, "state that decode selectors keep beside the cache") \
 	X(EVICT, 19, 1, "scores of evictors, and compaction of what stays")
 

@@ -31,7 +31,7 @@ static void test_file(void)
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
-	is_value(path, "SELECT sum(core) FROM phase", 10, "ten phases make the attention core");
+	is_value(path, "SELECT sum(core) FROM phase", 11, "eleven phases make the attention core");
 	snprintf(wal, sizeof wal, "%s-wal", path);
 	ok(stat(wal, &sb), "a closed database is one file");
 	store_close(open_store(path), NULL);

@@ -244,7 +244,8 @@ static const int stand_in[PHASE_COUNT] = {
 	[PHASE_META] = PHASE_CACHE,
 	[PHASE_SHARE] = PHASE_CACHE, /* which nothing reads: no tokens are copied */
 	[PHASE_EVICT] = PHASE_SELECT,
-	[PHASE_COMM] = PHASE_LINEAR, /* which nothing reads: see comm.h */
+	[PHASE_COMM] = PHASE_LINEAR,	    /* which nothing reads: see comm.h */
+	[PHASE_COMM_SELECT] = PHASE_LINEAR, /* the same */
 };
 
 /* Rates to read: of the GPU or of an engine.  key: of the object that has them, with a dot. */

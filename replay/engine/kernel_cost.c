@@ -16,6 +16,11 @@ static void cover(struct cover *u, const struct prof_kernel *k)
 	u->end = k->end_ns > u->end ? k->end_ns : u->end;
 }
 
+static bool is_comm(enum phase p)
+{
+	return p == PHASE_COMM || p == PHASE_COMM_SELECT;
+}
+
 void kernel_cost(struct iter_cost *cost, int n_layers, int n_run)
 {
 	const int64_t first = cost->kernel[0].start_ns;
@@ -30,7 +35,7 @@ void kernel_cost(struct iter_cost *cost, int n_layers, int n_run)
 		if (!head && k->phase == PHASE_COMM && k->layer == PHASE_NO_LAYER)
 			once += k->end_ns - k->start_ns;
 		cover(&all, k);
-		cover(k->phase == PHASE_COMM ? &comm : &others, k);
+		cover(is_comm(k->phase) ? &comm : &others, k);
 		if (!head)
 			cover(&layers, k);
 		cost->phase_ns[k->phase] += k->end_ns - k->start_ns;

@@ -179,7 +179,8 @@ static void take_phases(sqlite3_stmt *q, int64_t no, bool *more, struct roofline
 		int p = sqlite3_column_int(q, 1);
 
 		/* Collectives are no kernels here. */
-		if (sqlite3_column_int64(q, 0) == no && p > 0 && p < PHASE_COUNT && p != PHASE_COMM)
+		if (sqlite3_column_int64(q, 0) == no && p > 0 && p < PHASE_COUNT &&
+		    p != PHASE_COMM && p != PHASE_COMM_SELECT)
 			s->phase_ns[p] = sqlite3_column_int64(q, 2);
 	}
 }

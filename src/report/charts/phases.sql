@@ -18,7 +18,8 @@ SELECT panel, label AS row, phase AS series, 'bar' AS geom, core AS hatch,
     WHEN 'select' THEN 21 WHEN 'norm' THEN 22 WHEN 'rope' THEN 23 WHEN 'cache' THEN 24
     WHEN 'head' THEN 25 WHEN 'copy' THEN 26 WHEN 'mix' THEN 27 WHEN 'drop' THEN 28
     WHEN 'walk' THEN 29 WHEN 'wait for the host' THEN 30 WHEN 'comm' THEN 32 WHEN 'latent' THEN 33
-    WHEN 'share' THEN 34 WHEN 'meta' THEN 35 WHEN 'evict' THEN 36 ELSE -1 END AS style,
+    WHEN 'share' THEN 34 WHEN 'meta' THEN 35 WHEN 'evict' THEN 36
+    WHEN 'comm_select' THEN 45 ELSE -1 END AS style,
   iif(panel = 'ms', ms, percent) AS x,
   printf('%s, %s: %.4g ms, %.3g %%', label, phase, ms, percent) AS title
 FROM (
