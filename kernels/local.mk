@@ -14,7 +14,7 @@ libattnreplay_a_SOURCES += \
     kernels/delta/delta_work.h \
   kernels/drop/drop.cuh kernels/drop/dropper.h kernels/drop/droppers.c \
     kernels/drop/kept.c kernels/drop/kept.h kernels/drop/layer_list.c kernels/drop/layer_list.h \
-    kernels/drop/mass.c kernels/drop/mass.h \
+    kernels/drop/mass.c kernels/drop/mass.h kernels/drop/sum_ranks.c kernels/drop/sum_ranks.h \
   kernels/drop/lazyllm/lazyllm.c kernels/drop/lazyllm/lazyllm.h \
   kernels/drop/sliminfer/sliminfer.c kernels/drop/sliminfer/sliminfer.h \
   kernels/drop/uniprefill/uniprefill.c kernels/drop/uniprefill/uniprefill.h \
@@ -93,7 +93,7 @@ DEVICE_CODE += \
     kernels/attend/decode_sm80.cu \
   kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_keys_sm90.cu kernels/delta/delta_rows.cu \
     kernels/delta/delta_scan_sm80.cu kernels/delta/delta_scan_sm90.cu kernels/delta/delta_step.cu \
-  kernels/drop/index_device.cu kernels/drop/mass_sm80.cu \
+  kernels/drop/index_device.cu kernels/drop/mass_sm80.cu kernels/drop/sum_ranks_device.cu \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \
   kernels/drop/uniprefill/uniprefill_device.cu \
@@ -153,7 +153,7 @@ check_PROGRAMS += \
   tests/t-decode tests/t-decode-gpu \
   tests/t-delta tests/t-delta-gpu \
   tests/t-drop tests/t-drop-gpu \
-  tests/t-drop-kept tests/t-drop-prune tests/t-drop-uniprefill \
+  tests/t-drop-kept tests/t-drop-prune tests/t-drop-ranks tests/t-drop-uniprefill \
   tests/t-evict tests/t-evict-gpu tests/t-evict-rules \
   tests/t-executors tests/t-executors-gpu \
   tests/t-guarded \

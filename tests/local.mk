@@ -43,7 +43,8 @@ tests_libtest_a_SOURCES = \
     tests/decode_case.h tests/delta_case.c \
     tests/delta_case.h \
     tests/state_case.c tests/state_case.h tests/ssm_case.c tests/ssm_case.h \
-    tests/drop_case.c tests/drop_case.h tests/drops-case.c tests/drops-case.h \
+    tests/drop_case.c tests/drop_case.h tests/drop_ranks.c tests/drop_ranks.h \
+    tests/drops-case.c tests/drops-case.h \
     tests/fake_cupti.h tests/fake_nvml.h tests/file.c tests/file.h tests/fuzz.h \
     tests/fuzz_main.c tests/gate_file.h tests/gpu_test.c tests/gpu_test.h \
     tests/gpu_both.c tests/gpu_both.h tests/mixed-case.c tests/mixed-case.h tests/query.c \

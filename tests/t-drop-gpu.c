@@ -10,6 +10,7 @@
 #include "kernels/drop/lazyllm/lazyllm.h"
 #include "kernels/drop/sliminfer/sliminfer.h"
 #include "tests/drop_case.h"
+#include "tests/drop_ranks.h"
 #include "tests/gpu_test.h"
 #include "tests/select_gpu.h"
 #include "tests/tap.h"
@@ -18,6 +19,8 @@
 enum { N_DIM = 3, N_TEST = 1 + 1 + 2 * N_DIM + 4 * N_DIM + 2 + 6 };
 
 #if HAVE_CUDA
+#include "kernels/prim/cuda.h"
+
 static int cases(int usual)
 {
 	return (int)gpu_test_number("ATTNREPLAY_TEST_CASES", usual);
@@ -198,6 +201,7 @@ static bool pick_agrees(uint64_t seed)
 	struct attn_batch b;
 	struct ar_err err;
 	size_t room;
+	struct score_parts parts;
 	float *part, *mass;
 	uint8_t *got, *want, *kept;
 
@@ -212,8 +216,9 @@ static bool pick_agrees(uint64_t seed)
 		part[i] = (float)(1 + rng_below(&rng, 20)) * (rng_below(&rng, 50) ? 0.01f : 9);
 	b = gpu_batch(&c.b);
 	kept = gpu_new(room, 0xff);
-	gpu_must(uniprefill_pick_enqueue(&u, &b, gpu_copy(part, 3 * room * sizeof *part), kept,
-					 gpu_new(room * sizeof(float), 0xff), NULL, &err),
+	parts = (struct score_parts){ gpu_copy(part, 3 * room * sizeof *part), 3, (int64_t)room };
+	gpu_must(uniprefill_pick_enqueue(&u, &b, &parts, kept, gpu_new(room * sizeof(float), 0xff),
+					 NULL, &err),
 		 &err);
 	gpu_read(got, kept, room);
 	for (int r = 0; r < n; r++) {
@@ -240,8 +245,9 @@ static bool pick_agrees(uint64_t seed)
 
 /* ---- whole calls ---- */
 
-static struct drop_kept device_call(const struct batch_case *c, const char *name, const void *self,
-				    int n_step)
+/* One call, by a rank of several or by one with all heads. */
+static struct drop_kept rank_call(const struct batch_case *c, const char *name, const void *self,
+				  int n_step, struct drop_ranks ranks)
 {
 	const struct drop d = { .dropper = dropper_find(name), .self = (void *)(uintptr_t)self };
 	const struct attn_limits limits = select_limits(&c->b);
@@ -253,7 +259,8 @@ static struct drop_kept device_call(const struct batch_case *c, const char *name
 	struct attn_call at = { .b = &b,
 				.q = gpu_copy(c->q, c->q_len * sizeof *c->q),
 				.kv = gpu_kv(&c->kv, c->kv_len),
-				.work = gpu_new(drop_work_bytes(&d, &c->b.shape, &limits), 0xff) };
+				.work = gpu_new(drop_work_bytes(&d, ranks.n, &c->b.shape, &limits),
+						0xff) };
 	int32_t chunk[8];
 	struct ar_err err;
 
@@ -262,13 +269,20 @@ static struct drop_kept device_call(const struct batch_case *c, const char *name
 	gpu_must(drop_enqueue(&d,
 			      &(struct drop_call){ .at = &at,
 						   .chunk = gpu_copy(chunk, n_req * sizeof *chunk),
-						   .n_step = n_step },
+						   .n_step = n_step,
+						   .ranks = ranks },
 			      &dev, &err),
 		 &err);
 	gpu_read(got.keep, dev.keep, n);
 	gpu_read(got.n_keep, dev.n_keep, n_req * sizeof(int32_t));
 	gpu_read(got.index, dev.index, n * sizeof(int32_t));
 	return got;
+}
+
+static struct drop_kept device_call(const struct batch_case *c, const char *name, const void *self,
+				    int n_step)
+{
+	return rank_call(c, name, self, n_step, (struct drop_ranks){ 0 });
 }
 
 /* Whether numbers and counts follow from the flags. */
@@ -436,6 +450,76 @@ static void test_bands(int dim)
 			test_band(b, dim);
 }
 
+/* ---- ranks that share the heads, one after another ---- */
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+	gpu_must(cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess ? AR_OK : AR_CUDA,
+		 &(struct ar_err){ .msg = "cannot copy a message" });
+}
+
+static int rows_differ(const struct drop_kept *a, const struct drop_kept *b, int n)
+{
+	int x = 0;
+
+	for (int i = 0; i < n; i++)
+		x += a->keep[i] != b->keep[i];
+	return x;
+}
+
+/* Count rows that the ranks of a case keep and one with all heads does not, and rows that differ
+ * between ranks. */
+static void meet_case(const struct batch_case *whole, const struct drop *d, int *off, int *other)
+{
+	struct drop_kept one = device_call(whole, d->dropper->name, d->self, whole->b.rows.n_row);
+	struct drop_kept got[2 * DROP_RANKS];
+	struct drop_meeting m = { .copy = copy };
+
+	for (int k = 0; k < 2 * DROP_RANKS; k++) {
+		struct batch_case c = drop_rank_case(whole, k % DROP_RANKS);
+
+		got[k] = rank_call(&c, d->dropper->name, d->self, c.b.rows.n_row,
+				   drop_meet(&m, k % DROP_RANKS, k >= DROP_RANKS));
+		drop_rank_free(&c);
+		gpu_free_all();
+	}
+	*off += rows_differ(&got[DROP_RANKS], &one, whole->b.rows.n_row);
+	*other += rows_differ(&got[DROP_RANKS], &got[DROP_RANKS + 1], whole->b.rows.n_row);
+	drop_kept_free(&one);
+	for (int k = 0; k < 2 * DROP_RANKS; k++)
+		drop_kept_free(&got[k]);
+	drop_meeting_free(&m);
+}
+
+static void test_ranks(const struct dropper_band *b, int dim)
+{
+	struct drop *d = drop_case_open(b->text, b->value);
+	int off = 0, other = 0, all = 0;
+
+	for (int k = 0; k < cases(8); k++) {
+		struct rng rng = { (uint64_t)(dim * 5000 + k) };
+		int ctx[] = { 0, 0, 40 }, rows[] = { 300, 700, 500 };
+		struct batch_case c;
+
+		case_chunks(&c, &rng, FILL_BLOCKS, (struct attn_shape){ 8, 4, dim, 64 }, 3, ctx,
+			    rows);
+		meet_case(&c, d, &off, &other);
+		all += c.b.rows.n_row;
+		case_release(&c);
+	}
+	ok(!other && off <= b->slack * all,
+	   "%s, %s, heads of %d: %d rows differ between ranks, %d of %d from one rank's", b->text,
+	   b->value, dim, other, off, all);
+	drop_free(d);
+}
+
+static void test_rank_bands(int dim)
+{
+	for (int i = 0; droppers[i]; i++)
+		for (const struct dropper_band *b = droppers[i]->band; b && b->text; b++)
+			test_ranks(b, dim);
+}
+
 /* ---- the rules of droppers, row by row ---- */
 
 static void test_uniprefill(int dim)
@@ -579,7 +663,8 @@ static bool revival_agrees(const struct lazyllm_self *x, int dim, uint64_t seed)
 	at = (struct attn_call){ .b = &b,
 				 .q = gpu_copy(c.q, c.q_len * sizeof *c.q),
 				 .kv = gpu_kv(&c.kv, c.kv_len),
-				 .work = gpu_new(drop_work_bytes(&d, &c.b.shape, &limits), 0xff) };
+				 .work = gpu_new(drop_work_bytes(&d, 1, &c.b.shape, &limits),
+						 0xff) };
 	gpu_must(drop_revive_enqueue(&d, &(struct drop_call){ .at = &at, .n_step = c.n_seq }, &dev,
 				     &err),
 		 &err);
@@ -682,6 +767,7 @@ static void run_all(void)
 			is_int(good, m, "masses, heads of %d%s", dim, round ? ", rounded" : "");
 		}
 		test_bands(dim);
+		test_rank_bands(dim);
 		test_uniprefill(dim);
 		test_sliminfer(dim);
 		test_lazyllm(dim);
@@ -701,5 +787,5 @@ int main(void)
 	for (int i = 0; droppers[i]; i++)
 		for (const struct dropper_band *b = droppers[i]->band; b && b->text; b++)
 			n_band++;
-	return gpu_main(N_TEST + N_DIM * n_band, run_all);
+	return gpu_main(N_TEST + 2 * N_DIM * n_band, run_all);
 }

@@ -35,14 +35,18 @@ small() { run --backend cpu --model smollm2-135m --tp 3 --capture random:0 --acc
 	--sample-layers 1 --requests 2 --max-prompt-tokens 64 --max-output-tokens 3 "$@"; }
 ok 'ranks run on processors, too' small --ranks local
 
+drops() { # drops DB DROPPER OPTION...
+	db=$tmp/$1 method=dense+$2
+	shift 2
+	run --backend cpu --model niah-llama-14m --requests 3 --accuracy 0 \
+		--capture "$srcdir/traces/samples/niah-2k.arc" --max-prompt-tokens 900 \
+		--max-output-tokens 2 --db "$db" "$@" --intervals off --method "$method" >"$tmp/out"
+}
 # dropped DB OPTION...: the rows that a dropper keeps, by iteration and layer
 dropped() {
-	db=$tmp/$1
+	db=$1
 	shift
-	run --backend cpu --clock formula --model niah-llama-14m --requests 3 --accuracy 0 \
-		--capture "$srcdir/traces/samples/niah-2k.arc" --max-prompt-tokens 900 \
-		--max-output-tokens 2 --db "$db" "$@" --intervals off \
-		--method dense+uniprefill:layers=2+5,min-tokens=0,p=0.7,last-q=32,sinks=64 >"$tmp/out" &&
+	drops "$db" uniprefill:layers=2+5,min-tokens=0,p=0.7,last-q=32,sinks=64 --clock formula "$@" &&
 		query "$db" 'SELECT iter_no, layer, n_rows, n_kept FROM iteration_drop'
 }
 ok 'a dropper runs' eval 'dropped whole.db >"$tmp/whole"'
@@ -50,6 +54,15 @@ is 'ranks drop the same tokens as one that has all heads' "$(dropped both.db --t
 	"$(cat "$tmp/whole")"
 ok '... as one of them does not' \
 	eval 'dropped alone.db --tp 2 >"$tmp/alone" && ! cmp -s "$tmp/alone" "$tmp/whole"'
+
+for dropper in lazyllm:layers=2:0.3+4:0.5 lazyllm:layers=2:0.5,aux-revival=1 \
+	sliminfer:layers=2:0.3,sinks=64,block=32; do
+	ok "ranks agree on the rows that $dropper keeps" drops agree.db $dropper --tp 2 --ranks local
+	is '... by messages, which take time' "$(query "$tmp/agree.db" "SELECT count(*) > 0,
+		min(kernels IS NULL OR kernels = 0), min(gpu_ns) > 0, max(name) FROM iteration_phase
+		JOIN phase USING(phase_id) WHERE phase_id = 17")" '1,1,1,comm_select'
+	rm "$tmp/agree.db"
+done
 
 # ---- heads of all ranks ----
 
@@ -183,8 +196,6 @@ if "$ATTNREPLAY" run --help | grep -q -- '--enforce-eager'; then
 else
 	skip 'GPUs are listed' 'built without CUDA'
 fi
-ok 'ranks would drop different tokens' fails 2 "'lazyllm' drops tokens by the heads of a rank" \
-	small --ranks local --method lazyllm
 ok 'there are not that many' fails 2 'ranks local: at most 64 ranks; lower --tp' \
 	modelled --tp 128 --ranks local
 ATTNREPLAY_NCCL=$tmp/none.so

@@ -3,7 +3,23 @@
 #ifndef AR_DROP_CUH
 #define AR_DROP_CUH
 
+#include "kernels/drop/sum_ranks.h"
 #include "kernels/select/top.cuh"
+
+static __device__ __forceinline__ float drop_rounded(bool round, float x)
+{
+	return round ? __uint_as_float(pack_bf16(x, 0) << 16) : x;
+}
+
+/* Score i, in order of its parts. */
+static __device__ __forceinline__ float drop_score(const struct score_parts &p, int64_t i)
+{
+	float sum = 0;
+
+	for (int k = 0; k < p.n; k++)
+		sum += p.at[k * p.pitch + i];
+	return sum;
+}
 
 /* Call write(i, whether score i is in the top) for each of n scores.  Ties are counted in order of
  * at(0), at(1) ..., a permutation of the scores. */

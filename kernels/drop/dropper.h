@@ -36,8 +36,9 @@ enum drop_place { DROP_BEFORE_MLP, DROP_AFTER_LAYER };
 /* Ranks that each have some of the heads, and must keep the same rows. */
 struct drop_ranks {
 	int n; /* 0 or 1: all heads are here */
-	/* Gather `bytes` bytes of each rank into to[n][bytes], in order of ranks, on the host. */
-	enum ar_status (*gather)(void *ctx, const void *from, void *to, size_t bytes,
+	/* Gather `bytes` bytes of each rank into to[n][bytes], in order of ranks: on the host, or
+	 * enqueued on the stream of a device. */
+	enum ar_status (*gather)(void *ctx, const void *from, void *to, size_t bytes, void *stream,
 				 struct ar_err *err);
 	void *ctx;
 };
@@ -48,7 +49,7 @@ struct drop_call {
 				     * chunk's keys */
 	const int32_t *chunk;	    /* [n_req] tokens of the chunk before anything was dropped */
 	int n_step;		    /* rows of the iteration in this layer, also of decodes */
-	struct drop_ranks ranks;    /* all make the call, if the dropper has for_ranks */
+	struct drop_ranks ranks;    /* all make the call */
 };
 
 /* Rows that go on.  n_row, n_req: of the batch. */
@@ -86,7 +87,6 @@ struct dropper {
 	const struct opt *params;
 	size_t param_size;
 	enum drop_place place;
-	bool for_ranks; /* its reference takes the heads of all ranks into account */
 
 	/* Check that the parameters, g->base, go together, else AR_USAGE; NULL: they always do. */
 	enum ar_status (*check)(const struct opt_group *g, struct ar_err *err);
@@ -116,7 +116,7 @@ struct dropper {
 	 * enqueues on the call's stream; its work has work_bytes() bytes of device memory. */
 	dropper_fn *ref;
 	const struct dropper_band *band; /* for the tests; ends with text == NULL */
-	size_t (*work_bytes)(const void *self, const struct attn_shape *s,
+	size_t (*work_bytes)(const void *self, int ranks, const struct attn_shape *s,
 			     const struct attn_limits *l);
 	dropper_fn *enqueue;
 };
@@ -158,7 +158,7 @@ enum ar_status drop_revive_ref(const struct drop *d, const struct drop_call *cal
 
 /* CUDA: the same two.  The call's work has drop_work_bytes() bytes; nothing synchronises or
  * allocates. */
-size_t drop_work_bytes(const struct drop *d, const struct attn_shape *s,
+size_t drop_work_bytes(const struct drop *d, int ranks, const struct attn_shape *s,
 		       const struct attn_limits *l);
 enum ar_status drop_enqueue(const struct drop *d, const struct drop_call *call,
 			    const struct drop_kept *out, struct ar_err *err);

@@ -167,10 +167,10 @@ enum ar_status drop_revive_ref(const struct drop *d, const struct drop_call *cal
 }
 
 #if HAVE_CUDA
-size_t drop_work_bytes(const struct drop *d, const struct attn_shape *s,
+size_t drop_work_bytes(const struct drop *d, int ranks, const struct attn_shape *s,
 		       const struct attn_limits *l)
 {
-	size_t own = d->dropper->work_bytes(d->self, s, l),
+	size_t own = d->dropper->work_bytes(d->self, ranks, s, l),
 	       index = drop_index_work_bytes(l->max_row);
 
 	return own > index ? own : index;

@@ -205,19 +205,19 @@ static enum ar_status drop_rows(struct cpu *c, int i, const struct batch *b, con
 	struct drops *d = &c->engine.drops;
 	struct attn_call at = cpu_call(c, r, ROW_PREFILL, i);
 	struct attn_call decode = cpu_call(c, r, ROW_DECODE, i);
+	const struct drop_link link = { c->env.world, cpu_phase, c, at.layer };
+	const struct drop_ranks ranks = drops_ranks(&link);
 	enum ar_status st = AR_OK;
 
 	cpu_phase(c, at.layer, PHASE_NONE);
 	if (drops_acts(d, r))
 		cpu_phase(c, at.layer, PHASE_DROP);
 	if (rows_count(r, ROW_PREFILL))
-		st = drop_ref(drop,
-			      &(struct drop_call){ &at, d->chunk, r->n_row,
-						   drops_ranks(c->env.world) },
-			      &d->kept, err);
+		st = drop_ref(drop, &(struct drop_call){ &at, d->chunk, r->n_row, ranks }, &d->kept,
+			      err);
 	d->chosen.gone = r->gone;
 	if (!st && d->revives && rows_count(r, ROW_DECODE))
-		st = drop_revive_ref(drop, &(struct drop_call){ .at = &decode, .n_step = r->n_row },
+		st = drop_revive_ref(drop, &(struct drop_call){ &decode, NULL, r->n_row, ranks },
 				     &d->chosen, err);
 	cpu_phase(c, at.layer, PHASE_NONE);
 	if (!st)

@@ -43,8 +43,7 @@ static const struct opt cuda_options[] = {
 
 /* ---- iterations ---- */
 
-/* Wait for the stream; a rank of several ends if another fails. */
-static enum ar_status cuda_wait(struct cuda *c, struct ar_err *err)
+enum ar_status cuda_wait(struct cuda *c, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 

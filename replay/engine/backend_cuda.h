@@ -156,6 +156,9 @@ enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struc
 /* Layers that are enqueued when the GPU starts, unless it starts with all layers. */
 enum { CUDA_AHEAD = 2 };
 
+/* Wait for the stream; a rank of several ends if another fails. */
+enum ar_status cuda_wait(struct cuda *c, struct ar_err *err);
+
 /* In backend_cuda_cost.c.  Compute the cost from the events. */
 enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
 /* Get the traced kernels.  Kernels before the first phase, of cuda_begin() and of holding the GPU,

@@ -16,11 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replay/ranks/world.h"
+
 size_t cuda_drop_work(const struct cuda *c, const struct attn_shape *s, const struct attn_limits *l)
 {
 	const struct drop *d = c->engine.plan.drop;
 
-	return d ? drop_work_bytes(d, s, l) : 0;
+	return d ? drop_work_bytes(d, c->env.world ? world_size(c->env.world) : 1, s, l) : 0;
 }
 
 /* Room for the rows that decodes revive. */
@@ -104,19 +106,19 @@ enum ar_status cuda_drop_rows(struct cuda *c, int i, const struct rows *r, struc
 	const struct drop *d = attn_engine_drop(&c->engine, i);
 	struct attn_call at = cuda_call(c, r, ROW_PREFILL, i);
 	struct attn_call decode = cuda_call(c, r, ROW_DECODE, i);
+	const struct drop_link link = { c->env.world, prof_phase, c->env.prof, at.layer };
+	const struct drop_ranks ranks = drops_ranks(&link);
 	enum ar_status st = AR_OK;
 
 	prof_phase(c->env.prof, at.layer, PHASE_DROP);
 	if (rows_count(r, ROW_PREFILL))
 		st = drop_enqueue(d,
-				  &(struct drop_call){ .at = &at,
-						       .chunk = c->pass.drops.chunk,
-						       .n_step = r->n_row },
+				  &(struct drop_call){ &at, c->pass.drops.chunk, r->n_row, ranks },
 				  &c->pass.drops.kept, err);
 	if (st || !c->engine.drops.revives || !rows_count(r, ROW_DECODE))
 		return st;
 	c->pass.drops.chosen.gone = r->gone;
-	return drop_revive_enqueue(d, &(struct drop_call){ .at = &decode, .n_step = r->n_row },
+	return drop_revive_enqueue(d, &(struct drop_call){ &decode, NULL, r->n_row, ranks },
 				   &c->pass.drops.chosen, err);
 }
 
@@ -185,7 +187,9 @@ enum ar_status cuda_read_drops(struct cuda *c, const struct batch *b, int s, con
 		st = read_revived(c, rows_count(r, ROW_DECODE), err);
 	if (st)
 		return st;
-	CU(cudaStreamSynchronize(c->device.stream));
+	st = cuda_wait(c, err);
+	if (st)
+		return st;
 	drops_apply(d, b, s, d->kept.keep);
 	st = cuda_put_index(c, attn_engine_drop_layer(&c->engine, s), d->index + s * d->max_row,
 			    d->n_index[s], err);

@@ -35,15 +35,22 @@ static bool open_revived(struct drops *d)
 	       d->chosen.n && d->chosen.index;
 }
 
-static enum ar_status gather(void *world, const void *from, void *to, size_t bytes,
+static enum ar_status gather(void *ctx, const void *from, void *to, size_t bytes, void *stream,
 			     struct ar_err *err)
 {
-	return world_gather_on(world, from, to, bytes, NULL, err);
+	const struct drop_link *l = ctx;
+	enum ar_status st;
+
+	l->phase(l->phase_ctx, l->layer, PHASE_COMM_SELECT);
+	st = world_gather_on(l->world, from, to, bytes, stream, err);
+	l->phase(l->phase_ctx, l->layer, PHASE_DROP);
+	return st;
 }
 
-struct drop_ranks drops_ranks(struct world *w)
+struct drop_ranks drops_ranks(const struct drop_link *link)
 {
-	return (struct drop_ranks){ w ? world_size(w) : 1, gather, w };
+	return (struct drop_ranks){ link->world ? world_size(link->world) : 1, gather,
+				    (void *)(uintptr_t)link };
 }
 
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,

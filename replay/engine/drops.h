@@ -69,8 +69,17 @@ struct drops {
 	struct drop_revived chosen; /* the same of decodes; its flags are the rows' flags */
 };
 
-/* The ranks of a world, which is borrowed; NULL: there are none. */
-struct drop_ranks drops_ranks(struct world *w);
+/* How a dropper of this layer reaches the other ranks.  Messages are in phase COMM_SELECT, what
+ * follows in DROP. */
+struct drop_link {
+	struct world *world; /* borrowed; NULL: there are none */
+	phase_fn *phase;
+	void *phase_ctx;
+	int layer;
+};
+
+/* The link is borrowed, too. */
+struct drop_ranks drops_ranks(const struct drop_link *link);
 
 /* max_entry, max_row: of a batch.  Release *d even after a failure. */
 enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, int max_row,

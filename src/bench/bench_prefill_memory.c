@@ -191,7 +191,7 @@ static enum ar_status take_work(struct bench_prefill *p, struct ar_err *err)
 	const struct attn_limits *limits = &p->e.rows.limit[ROW_PREFILL];
 	const struct drop *drop = p->e.plan->drop;
 	size_t work = method_work_bytes(method_prefill(bench_engine_method(&p->e)), s, limits);
-	size_t more = drop ? drop_work_bytes(drop, s, limits) : 0;
+	size_t more = drop ? drop_work_bytes(drop, 1, s, limits) : 0;
 	enum ar_status st = drop ? take_kept(p, err) : AR_OK;
 
 	if (!st)

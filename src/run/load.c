@@ -514,21 +514,6 @@ static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 	return measure_host(s, &here, err);
 }
 
-/* Refuse droppers that see the heads of one rank alone: ranks would drop different tokens. */
-static enum ar_status check_droppers(const struct run_inputs *in, const struct run_session *s,
-				     struct ar_err *err)
-{
-	for (size_t i = 0; in->plan && i < in->n_runs; i++)
-		if (in->plan[i]->drop &&
-		    (!s->backend || s->backend->uses_gpu || !in->plan[i]->drop->dropper->for_ranks))
-			return ar_fail(err, AR_USAGE,
-				       "ranks: '%s' drops tokens by the heads of a rank "
-				       "alone, so that ranks would drop different ones; leave one "
-				       "of them out",
-				       in->plan[i]->name);
-	return AR_OK;
-}
-
 /* Load the inputs of kernels, except inputs that depend on the trace. */
 static enum ar_status load_kernels(struct run_inputs *in, const struct run_session *s,
 				   struct ar_err *err)
@@ -543,8 +528,6 @@ static enum ar_status load_kernels(struct run_inputs *in, const struct run_sessi
 		st = load_model(in, s, err);
 	if (!st)
 		st = try_plans(in, err);
-	if (!st && s->o.ranks != RUN_RANKS_ONE)
-		st = check_droppers(in, s, err);
 	return st ? st : load_captures(in, s, err);
 }
 

@@ -4,6 +4,7 @@
  *
  * The score of a token is the attention of the chunk's last row, summed over heads.  Of n rows the
  * floor(rate n) with the smallest scores are dropped, of equal ones the higher; the last row stays.
+ * Ranks that share the heads add up their scores (sum_ranks.h).
  *
  * With aux-revival a decode ranks all n tokens in the cache of the layer by its attention.  Its own
  * token is one of the n.  Of the n - floor(rate n) that the rule would keep, it revives the tokens
@@ -21,6 +22,7 @@
 #include <string.h>
 
 #include "base/order.h"
+#include "kernels/drop/sum_ranks.h"
 #include "kernels/select/top.h"
 
 static enum ar_status lazyllm_open(void **self, const void *param, const struct model *m,
@@ -64,9 +66,10 @@ static int revives(const void *self)
 
 /* ---- reference ---- */
 
-static enum ar_status lazyllm_request_ref(const struct attn_call *call, double rate, int r,
+static enum ar_status lazyllm_request_ref(const struct drop_call *drop, double rate, int r,
 					  uint8_t *keep, struct ar_err *err)
 {
+	const struct attn_call *call = drop->at;
 	const struct attn_batch *b = call->b;
 	const struct mass_rule m = lazyllm_mass();
 	int n = attn_n_row(&b->rows, r), stay = lazyllm_stay(rate, n);
@@ -75,6 +78,8 @@ static enum ar_status lazyllm_request_ref(const struct attn_call *call, double r
 	enum ar_status st = mass && cell ? mass_ref(&m, b, r, call->q, call->kv.k, mass, err) :
 					   ar_nomem(err);
 
+	if (!st)
+		st = sum_ranks(&drop->ranks, mass, b->keys.len[r], err);
 	if (!st) {
 		top_of(cell, mass + b->rows.pos0[r], n - 1);
 		for (int i = stay - 1; i < n - 1; i++)
@@ -102,7 +107,7 @@ static enum ar_status lazyllm_ref(const struct drop_call *call, const void *self
 	memset(keep, 1, (size_t)b->rows.n_row);
 	for (int r = 0; !st && r < b->rows.n_req; r++)
 		if (mass_rows(&m, b, r))
-			st = lazyllm_request_ref(call->at, rate, r, keep, err);
+			st = lazyllm_request_ref(call, rate, r, keep, err);
 	return st;
 }
 
@@ -120,6 +125,8 @@ static enum ar_status revive_request(const struct drop_call *call, const struct 
 					   ar_nomem(err);
 
 	*n = 0;
+	if (!st)
+		st = sum_ranks(&call->ranks, mass, len, err);
 	if (!st)
 		top_of(cell, mass, len - 1);
 	for (int i = 0; i < stay - 1 && *n < x->revives && !st; i++)

@@ -49,7 +49,7 @@ AR_BOTH static inline int lazyllm_stay(double rate, int n)
 
 dropper_fn lazyllm_enqueue;
 dropper_revive_fn lazyllm_revive_enqueue;
-size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
+size_t lazyllm_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			  const struct attn_limits *l);
 
 #ifdef __cplusplus

@@ -12,22 +12,24 @@ namespace {
 
 struct room {
 	float *score;		/* [mass_room()] */
+	void *sum;		/* sum_ranks_bytes() */
 	void *mass;		/* mass_work_bytes() */
 };
 
 struct room room_at(const struct mass_rule *m, const struct attn_shape *s, int64_t n_page,
-		    int n_req, struct workspace *w)
+		    int n_req, int ranks, struct workspace *w)
 {
+	const int64_t n = mass_room(m, s, n_page, n_req);
 	struct room r;
 
-	r.score = (float *)workspace_take(w, (size_t)mass_room(m, s, n_page, n_req),
-					  sizeof *r.score);
+	r.score = (float *)workspace_take(w, (size_t)n, sizeof *r.score);
+	r.sum = workspace_take(w, sum_ranks_bytes(ranks, n), 1);
 	r.mass = workspace_take(w, 0, 0);
 	return r;
 }
 
 __global__ void __launch_bounds__(TOP_THREADS)
-lazyllm_pick(double rate, const struct attn_batch b, const float *part, int64_t room, float *score,
+lazyllm_pick(double rate, const struct attn_batch b, struct score_parts part, float *score,
 	     uint8_t *keep)
 {
 	__shared__ struct top_smem sm;
@@ -41,13 +43,10 @@ lazyllm_pick(double rate, const struct attn_batch b, const float *part, int64_t 
 			keep[i] = 1;
 		return;
 	}
-	part += mass_first(&m, &b, r) + b.rows.pos0[r];
+	part.at += mass_first(&m, &b, r) + b.rows.pos0[r];
 	score += mass_first(&m, &b, r);
-	for (int i = threadIdx.x; i < others; i += TOP_THREADS) {
-		score[i] = 0;
-		for (int h = 0; h < b.shape.kv_heads; h++)
-			score[i] += part[h * room + i];
-	}
+	for (int i = threadIdx.x; i < others; i += TOP_THREADS)
+		score[i] = drop_score(part, i);
 	__syncthreads();
 	const auto one = [](float) { return 1u; };
 	const struct top top = goal ? top_find((const float *)score, others, goal, one, sm) :
@@ -104,7 +103,7 @@ __device__ void keep_top(float *score, int n, int goal, const Pass &pass, struct
 }
 
 __global__ void __launch_bounds__(TOP_THREADS)
-lazyllm_revive(double rate, int most, const struct attn_batch b, const float *part, int64_t room,
+lazyllm_revive(double rate, int most, const struct attn_batch b, struct score_parts part,
 	       float *score, const struct drop_revived out)
 {
 	__shared__ struct top_smem sm;
@@ -114,13 +113,10 @@ lazyllm_revive(double rate, int most, const struct attn_batch b, const float *pa
 	const uint8_t *gone = out.gone + (int64_t)b.keys.page0[r] * b.shape.page_tok;
 	int32_t *index = out.index + (int64_t)r * most;
 
-	part += mass_first(&m, &b, r);
+	part.at += mass_first(&m, &b, r);
 	score += mass_first(&m, &b, r);
-	for (int i = threadIdx.x; i < others; i += TOP_THREADS) {
-		score[i] = 0;
-		for (int h = 0; h < b.shape.kv_heads; h++)
-			score[i] += part[h * room + i];
-	}
+	for (int i = threadIdx.x; i < others; i += TOP_THREADS)
+		score[i] = drop_score(part, i);
 	keep_top(score, others, goal, [=](int i) { return gone[i] != 0; }, sm);
 
 	const int there = (int)top_sum([=](int i) { return top_key(score[i]); }, others, top_key(0),
@@ -136,14 +132,14 @@ lazyllm_revive(double rate, int most, const struct attn_batch b, const float *pa
 
 }
 
-size_t lazyllm_work_bytes(const void *self, const struct attn_shape *s,
+size_t lazyllm_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			  const struct attn_limits *l)
 {
 	const struct mass_rule m = lazyllm_mass();
 	struct workspace w = workspace_at(NULL);
 
 	(void)self;
-	room_at(&m, s, l->max_page, l->max_req, &w);
+	room_at(&m, s, l->max_page, l->max_req, ranks, &w);
 	return w.used + mass_work_bytes(&m, s, l);
 }
 
@@ -156,18 +152,18 @@ enum ar_status lazyllm_enqueue(const struct drop_call *call, const void *self, u
 	const struct attn_batch *b = at->b;
 	const struct mass_rule m = lazyllm_mass();
 	struct workspace w = workspace_at(at->work);
-	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
-	float *part;
+	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req,
+					 call->ranks.n, &w);
+	struct score_parts part;
 	enum ar_status st;
 
 	if (!b->rows.n_row)
 		return AR_OK;
-	st = mass_enqueue(&m, b, at->q, at->kv.k, &part, room.mass, at->stream, err);
+	st = sum_masses_enqueue(call, &m, room.sum, room.mass, &part, err);
 	if (st)
 		return st;
 	lazyllm_pick<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)at->stream>>>(
-		rate, *b, part, mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req),
-		room.score, keep);
+		rate, *b, part, room.score, keep);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -183,18 +179,18 @@ enum ar_status lazyllm_revive_enqueue(const struct drop_call *call, const void *
 	const struct attn_batch *b = at->b;
 	const struct mass_rule m = lazyllm_decode_mass();
 	struct workspace w = workspace_at(at->work);
-	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
-	float *part;
+	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req,
+					 call->ranks.n, &w);
+	struct score_parts part;
 	enum ar_status st;
 
 	if (!b->rows.n_req)
 		return AR_OK;
-	st = mass_enqueue(&m, b, at->q, at->kv.k, &part, room.mass, at->stream, err);
+	st = sum_masses_enqueue(call, &m, room.sum, room.mass, &part, err);
 	if (st)
 		return st;
 	lazyllm_revive<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)at->stream>>>(
-		rate, x->revives, *b, part,
-		mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req), room.score, *out);
+		rate, x->revives, *b, part, room.score, *out);
 	CU_LAUNCHED();
 out:
 	return st;

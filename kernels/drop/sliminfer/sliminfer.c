@@ -9,7 +9,8 @@
  *
  * Blocks are runs of 'block' rows of the chunk, units runs of 'unit' keys of a block.  Blocks with
  * one of the first 'sinks' tokens or of the last 'window' tokens stay.  Of the others as many stay
- * as the layer's value says: the blocks with the largest scores, of equal ones the lower.
+ * as the layer's value says: the blocks with the largest scores, of equal ones the lower.  Ranks
+ * that share the heads add up their scores (sum_ranks.h).
  */
 #include "config.h"
 #include "kernels/drop/sliminfer/sliminfer.h"
@@ -17,6 +18,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/drop/sum_ranks.h"
 
 enum { MOST = 1 << 20 }; /* blocks */
 
@@ -164,6 +167,9 @@ static enum ar_status sliminfer_request_ref(const struct drop_call *call,
 
 	if (!st) {
 		sliminfer_scores(call->at, p, r, score);
+		st = sum_ranks(&call->ranks, score, n_blk, err);
+	}
+	if (!st) {
 		pick_blocks(p, score, rows->pos0[r], n, sliminfer_budget(p, value, call->chunk[r]),
 			    kept);
 		for (int i = 0; i < n; i++)

@@ -47,7 +47,7 @@ AR_BOTH static inline bool sliminfer_stays(const struct sliminfer *p, int pos0, 
 void sliminfer_scores(const struct attn_call *call, const struct sliminfer *p, int r, float *score);
 
 dropper_fn sliminfer_enqueue;
-size_t sliminfer_work_bytes(const void *self, const struct attn_shape *s,
+size_t sliminfer_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			    const struct attn_limits *l);
 
 #ifdef __cplusplus

@@ -18,7 +18,9 @@ namespace {
 
 struct room {
 	float *qbar;		/* [request][query head][head_dim] */
-	float *part;		/* [KV head][blocks] */
+	struct score_parts part;	/* [KV head or rank][blocks] */
+	float *own;		/* [KV head][blocks] */
+	void *sum;		/* sum_ranks_bytes() */
 	float *score;		/* [blocks] */
 	uint8_t *kept;		/* [blocks] */
 	int64_t blocks;		/* of all requests */
@@ -34,14 +36,16 @@ struct job {
 };
 
 struct room room_at(const struct sliminfer *p, const struct attn_shape *s, int64_t n_page,
-		    int n_req, struct workspace *w)
+		    int n_req, int ranks, struct workspace *w)
 {
 	struct room r;
 
 	r.blocks = n_page * s->page_tok / p->block + n_req;
 	r.qbar = (float *)workspace_take(w, (size_t)n_req * s->q_heads * s->head_dim,
 					 sizeof *r.qbar);
-	r.part = (float *)workspace_take(w, (size_t)r.blocks * s->kv_heads, sizeof *r.part);
+	r.own = (float *)workspace_take(w, (size_t)r.blocks * s->kv_heads, sizeof *r.own);
+	r.sum = workspace_take(w, sum_ranks_bytes(ranks, r.blocks), 1);
+	r.part = { r.own, s->kv_heads, r.blocks };
 	r.score = (float *)workspace_take(w, (size_t)r.blocks, sizeof *r.score);
 	r.kept = (uint8_t *)workspace_take(w, (size_t)r.blocks, sizeof *r.kept);
 	return r;
@@ -120,7 +124,7 @@ __global__ void sliminfer_score(const struct job j)
 		return;
 	for (int h = 0; h < group; h++)
 		sum += best[h] / sqrtf((float)D) / s.q_heads;
-	j.w.part[kv_head * j.w.blocks + first_of(j, r) + blk] = sum;
+	j.w.own[kv_head * j.w.blocks + first_of(j, r) + blk] = sum;
 }
 
 __global__ void __launch_bounds__(TOP_THREADS)
@@ -139,11 +143,8 @@ sliminfer_pick(const struct job j, uint8_t *keep)
 			keep[i] = 1;
 		return;
 	}
-	for (int i = threadIdx.x; i < n; i += TOP_THREADS) {
-		score[i] = 0;
-		for (int h = 0; h < j.b.shape.kv_heads; h++)
-			score[i] += j.w.part[h * j.w.blocks + first + i];
-	}
+	for (int i = threadIdx.x; i < n; i += TOP_THREADS)
+		score[i] = drop_score(j.w.part, first + i);
 	__syncthreads();
 	// blocks that stay in any case have the key 0, below that of any score
 	const auto key = [&](int i) {
@@ -167,13 +168,13 @@ sliminfer_pick(const struct job j, uint8_t *keep)
 
 }
 
-size_t sliminfer_work_bytes(const void *self, const struct attn_shape *s,
+size_t sliminfer_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			    const struct attn_limits *l)
 {
 	const struct sliminfer *p = &((const struct sliminfer_self *)self)->rule;
 	struct workspace w = workspace_at(NULL);
 
-	room_at(p, s, l->max_page, l->max_req, &w);
+	room_at(p, s, l->max_page, l->max_req, ranks, &w);
 	return w.used;
 }
 
@@ -195,11 +196,14 @@ enum ar_status sliminfer_enqueue(const struct drop_call *call, const void *self,
 
 	if (!at->b->rows.n_row)
 		return AR_OK;
-	j.w = room_at(&x->rule, s, at->b->keys.n_page, n_req, &w);
+	j.w = room_at(&x->rule, s, at->b->keys.n_page, n_req, call->ranks.n, &w);
 	sliminfer_query<<<dim3(s->q_heads, n_req), s->head_dim, 0, stream>>>(j);
 	CU_LAUNCHED();
 	sliminfer_score<<<dim3(blocks, s->kv_heads, n_req), s->head_dim, bytes, stream>>>(j);
 	CU_LAUNCHED();
+	st = sum_ranks_enqueue(&call->ranks, &j.w.part, false, j.w.sum, stream, err);
+	if (st)
+		return st;
 	sliminfer_pick<<<n_req, TOP_THREADS, 0, stream>>>(j, keep);
 	CU_LAUNCHED();
 out:

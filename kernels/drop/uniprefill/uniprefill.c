@@ -16,8 +16,7 @@
  * among all blocks of the cache, of which only the chunk's can be dropped; with scores=chunk among
  * the chunk's own.
  *
- * Ranks that share the heads gather their masses, and each adds them up in order of ranks.  So all
- * choose from the same bits, whatever the order in which a library would add.
+ * Ranks that share the heads add up their masses (sum_ranks.h), each rounded like a sum of heads.
  *
  * The published code rounds scores, sums of heads, masses and shares to bf16, as here with
  * rounding=bf16.  It adds the shares in fp32; here they are integers in units of 2^-40.
@@ -32,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/drop/sum_ranks.h"
 #include "kernels/select/top.h"
 
 /* ---- layers ---- */
@@ -142,28 +142,6 @@ enum ar_status uniprefill_pick(const struct uniprefill *p, const float *mass, in
 	return AR_OK;
 }
 
-/* Add up the masses of n blocks of all ranks, in order of ranks. */
-static enum ar_status add_ranks(const struct drop_ranks *ranks, float *mass, int n,
-				struct ar_err *err)
-{
-	float *all;
-	enum ar_status st;
-
-	if (ranks->n < 2)
-		return AR_OK;
-	all = malloc((size_t)ranks->n * (size_t)n * sizeof *all);
-	if (!all)
-		return ar_nomem(err);
-	st = ranks->gather(ranks->ctx, mass, all, (size_t)n * sizeof *all, err);
-	for (int i = 0; i < n && !st; i++) {
-		mass[i] = 0;
-		for (int k = 0; k < ranks->n; k++)
-			mass[i] += all[(ptrdiff_t)k * n + i];
-	}
-	free(all);
-	return st;
-}
-
 static enum ar_status uniprefill_request_ref(const struct drop_call *drop,
 					     const struct uniprefill *p, int r, uint8_t *keep,
 					     struct ar_err *err)
@@ -177,8 +155,10 @@ static enum ar_status uniprefill_request_ref(const struct drop_call *drop,
 	enum ar_status st = mass && kept ? mass_ref(&m, b, r, call->q, call->kv.k, mass, err) :
 					   ar_nomem(err);
 
+	for (int i = 0; i < n && !st && drop->ranks.n > 1; i++)
+		mass[i] = rounded(p, mass[i]);
 	if (!st)
-		st = add_ranks(&drop->ranks, mass, n, err);
+		st = sum_ranks(&drop->ranks, mass, n, err);
 	if (!st)
 		st = uniprefill_pick(p, mass, n, kept, err);
 	for (int i = b->rows.row0[r]; !st && i < b->rows.row0[r + 1]; i++) {
@@ -266,7 +246,6 @@ const struct dropper dropper_uniprefill = {
 	.params = params,
 	.param_size = sizeof(struct uniprefill),
 	.place = DROP_BEFORE_MLP,
-	.for_ranks = true,
 	.check = uniprefill_check,
 	.open = uniprefill_open,
 	.close = free,

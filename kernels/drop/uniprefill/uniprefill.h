@@ -6,6 +6,7 @@
 #include "kernels/drop/dropper.h"
 #include "kernels/drop/layer_list.h"
 #include "kernels/drop/mass.h"
+#include "kernels/drop/sum_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,13 +84,13 @@ enum ar_status uniprefill_pick(const struct uniprefill *p, const float *mass, in
 			       struct ar_err *err);
 
 dropper_fn uniprefill_enqueue;
-size_t uniprefill_work_bytes(const void *self, const struct attn_shape *s,
+size_t uniprefill_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			     const struct attn_limits *l);
 
-/* CUDA: the same choice from parts of masses, as in mass_enqueue(). */
+/* CUDA: the same choice from parts of masses, of mass_room() blocks. */
 enum ar_status uniprefill_pick_enqueue(const struct uniprefill *p, const struct attn_batch *b,
-				       const float *part, uint8_t *kept, float *share, void *stream,
-				       struct ar_err *err);
+				       const struct score_parts *part, uint8_t *kept, float *share,
+				       void *stream, struct ar_err *err);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * UniPrefill on the device; the rule is in uniprefill.c.  After mass_enqueue():
+ * UniPrefill on the device; the rule is in uniprefill.c.  After sum_masses_enqueue():
  *
  *   uniprefill_pick   a thread block per request: the shares, and the blocks that stay.  No sort:
  *                     top_find() finds the least share of the fewest that exceed p.
@@ -20,24 +20,26 @@ constexpr int ROWS_THREADS = 256;
 struct room {
 	uint8_t *kept;		/* [mass_room()] */
 	float *share;
+	void *sum;		/* sum_ranks_bytes() */
 	void *mass;		/* mass_work_bytes() */
 };
 
 struct room room_at(const struct mass_rule *m, const struct attn_shape *s, int64_t n_page,
-		    int n_req, struct workspace *w)
+		    int n_req, int ranks, struct workspace *w)
 {
 	const size_t n = (size_t)mass_room(m, s, n_page, n_req);
 	struct room r;
 
 	r.kept = (uint8_t *)workspace_take(w, n, sizeof *r.kept);
 	r.share = (float *)workspace_take(w, n, sizeof *r.share);
+	r.sum = workspace_take(w, sum_ranks_bytes(ranks, (int64_t)n), 1);
 	r.mass = workspace_take(w, 0, 0);
 	return r;
 }
 
 __device__ __forceinline__ float rounded(const struct uniprefill &p, float x)
 {
-	return p.rounding == ROUNDING_BF16 ? __uint_as_float(pack_bf16(x, 0) << 16) : x;
+	return drop_rounded(p.rounding == ROUNDING_BF16, x);
 }
 
 /* Take away the block that crosses p, if it is not the only one. */
@@ -52,8 +54,8 @@ __device__ void exclude(struct top &top, const float *share, int n, struct top_s
 }
 
 __global__ void __launch_bounds__(TOP_THREADS)
-uniprefill_pick(const struct uniprefill p, const struct attn_batch b, const float *part,
-		int64_t room, uint8_t *kept, float *share)
+uniprefill_pick(const struct uniprefill p, const struct attn_batch b, struct score_parts part,
+		uint8_t *kept, float *share)
 {
 	__shared__ struct top_smem sm;
 	const struct mass_rule m = uniprefill_mass(&p);
@@ -63,16 +65,11 @@ uniprefill_pick(const struct uniprefill p, const struct attn_batch b, const floa
 
 	if (!mass_rows(&m, &b, r))
 		return;
-	part += mass_first(&m, &b, r);
+	part.at += mass_first(&m, &b, r);
 	kept += mass_first(&m, &b, r);
 	share += mass_first(&m, &b, r);
-	for (int i = threadIdx.x; i < n; i += TOP_THREADS) {
-		float mass = 0;
-
-		for (int h = 0; h < b.shape.kv_heads; h++)
-			mass += part[h * room + i];
-		share[i] = rounded(p, mass);
-	}
+	for (int i = threadIdx.x; i < n; i += TOP_THREADS)
+		share[i] = rounded(p, drop_score(part, i));
 	__syncthreads();
 	const uint64_t all = top_sum(share, n, fixed, sm);
 
@@ -111,26 +108,25 @@ __global__ void uniprefill_rows(const struct uniprefill p, const struct attn_bat
 }
 
 enum ar_status uniprefill_pick_enqueue(const struct uniprefill *p, const struct attn_batch *b,
-				       const float *part, uint8_t *kept, float *share, void *stream,
-				       struct ar_err *err)
+				       const struct score_parts *part, uint8_t *kept, float *share,
+				       void *stream, struct ar_err *err)
 {
-	const struct mass_rule m = uniprefill_mass(p);
 	enum ar_status st = AR_OK;
 
 	uniprefill_pick<<<b->rows.n_req, TOP_THREADS, 0, (cudaStream_t)stream>>>(
-		*p, *b, part, mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req), kept, share);
+		*p, *b, *part, kept, share);
 	CU_LAUNCHED();
 out:
 	return st;
 }
 
-size_t uniprefill_work_bytes(const void *self, const struct attn_shape *s,
+size_t uniprefill_work_bytes(const void *self, int ranks, const struct attn_shape *s,
 			     const struct attn_limits *l)
 {
 	const struct mass_rule m = uniprefill_mass(&((const struct uniprefill_self *)self)->rule);
 	struct workspace w = workspace_at(NULL);
 
-	room_at(&m, s, l->max_page, l->max_req, &w);
+	room_at(&m, s, l->max_page, l->max_req, ranks, &w);
 	return w.used + mass_work_bytes(&m, s, l);
 }
 
@@ -143,8 +139,9 @@ enum ar_status uniprefill_enqueue(const struct drop_call *call, const void *self
 	const struct mass_rule m = uniprefill_mass(p);
 	const cudaStream_t stream = (cudaStream_t)at->stream;
 	struct workspace w = workspace_at(at->work);
-	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req, &w);
-	float *part;
+	const struct room room = room_at(&m, &b->shape, b->keys.n_page, b->rows.n_req,
+					 call->ranks.n, &w);
+	struct score_parts part;
 	enum ar_status st = AR_OK;
 
 	if (!b->rows.n_row)
@@ -153,9 +150,9 @@ enum ar_status uniprefill_enqueue(const struct drop_call *call, const void *self
 		CU(cudaMemsetAsync(keep, 1, b->rows.n_row, stream));
 		return AR_OK;
 	}
-	st = mass_enqueue(&m, b, at->q, at->kv.k, &part, room.mass, at->stream, err);
+	st = sum_masses_enqueue(call, &m, room.sum, room.mass, &part, err);
 	if (!st)
-		st = uniprefill_pick_enqueue(p, b, part, room.kept, room.share, at->stream, err);
+		st = uniprefill_pick_enqueue(p, b, &part, room.kept, room.share, at->stream, err);
 	if (st)
 		return st;
 	uniprefill_rows<<<(b->rows.n_row + ROWS_THREADS - 1) / ROWS_THREADS, ROWS_THREADS, 0,
