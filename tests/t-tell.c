@@ -30,7 +30,7 @@ static struct shared {
 /* What goes wrong in a rank at iteration `at`. */
 static struct wrong {
 	int rank, at;
-	bool batch, iter, interrupt;
+	bool batch, rows, iter, interrupt;
 } wrong;
 
 static void run_rank(int rank)
@@ -54,6 +54,7 @@ static void run_rank(int rank)
 		struct iter_cost c = { .cost_ns = 100 + (rank == 1 || rank == 2), .span_ns = rank };
 
 		entry[0].n_tok += now && wrong.batch;
+		c.drop_digest = 5 + (now && wrong.rows);
 		if (now && wrong.interrupt)
 			raise(SIGTERM);
 		e->st = tell_iteration(w, i + (now && wrong.iter), &b, &c, &all, &e->err);
@@ -112,8 +113,12 @@ int main(void)
 			   shared->end[i].slowest == 1,
 		   "rank %d has the times of the slowest, of two the lowest", i);
 	run_all((struct wrong){ .rank = 2, .at = 7, .batch = true });
-	all_say(AR_DATA, 7, "rank 2 scheduled another batch than rank 0 in iteration 7",
+	all_say(AR_DATA, 7,
+		"rank 2 scheduled another batch than rank 0, or kept other rows, in iteration 7",
 		"a rank is named at its first other batch");
+	run_all((struct wrong){ .rank = 1, .at = 6, .rows = true });
+	all_say(AR_DATA, 6, "rank 1 scheduled another batch than rank 0, or kept other rows",
+		"... and at the first of which it keeps other rows");
 	run_all((struct wrong){ .rank = 1, .at = 5, .interrupt = true });
 	all_say(AR_INTERRUPTED, 5, "rank 1 was interrupted", "all stop where one is stopped");
 	run_all((struct wrong){ .rank = 2, .at = 4, .iter = true });

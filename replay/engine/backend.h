@@ -94,6 +94,7 @@ struct iter_cost {
 	int32_t phase_kernels[PHASE_COUNT];
 	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */
 	size_t n_drop;
+	uint64_t drop_digest;	     /* of the rows that it kept; the same on all ranks */
 	struct latent_chunks latent; /* none: the model has no latent attention */
 };
 

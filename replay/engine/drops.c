@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/rng.h"
 
 /* Room for the tokens that decodes revive. */
 static bool open_revived(struct drops *d)
@@ -162,6 +163,7 @@ void drops_begin(struct drops *d, const struct batch *b)
 	d->n_entry = b->n;
 	d->n_whole = 0;
 	d->prefill = false;
+	d->digest = 0;
 	memset(d->count, 0, (size_t)(d->n * d->max_entry) * sizeof *d->count);
 	if (d->revives)
 		memset(d->n_back, 0, (size_t)(d->n * d->max_entry) * sizeof *d->n_back);
@@ -257,6 +259,19 @@ static int32_t revive(struct drops *d, int s, size_t i, int k, int32_t at)
 	return n;
 }
 
+/* Add the rows that go on from segment s to the digest, and the tokens that n decodes revive. */
+static void digest_rows(struct drops *d, int s, int n)
+{
+	const int32_t *index = d->index + (ptrdiff_t)s * d->max_row;
+
+	for (int i = 0; i < d->n_index[s]; i++)
+		d->digest = rng_mix(d->digest ^ (uint64_t)index[i]);
+	for (int k = 0; k < n; k++)
+		for (int i = 0; i < d->chosen.n[k]; i++)
+			d->digest = rng_mix(d->digest ^
+					    (uint64_t)d->chosen.index[k * d->revives + i]);
+}
+
 void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *keep)
 {
 	const struct row_segment *x = segment_before(d, s);
@@ -293,6 +308,7 @@ void drops_apply(struct drops *d, const struct batch *b, int s, const uint8_t *k
 		}
 	if (d->revives)
 		leave_rows(d, s, first, n_before);
+	digest_rows(d, s, k);
 }
 
 static enum ar_status grow_list(struct drop_list *l, int32_t need, bool flags, struct ar_err *err)
@@ -376,6 +392,7 @@ void drops_cost(const struct drops *d, struct iter_cost *cost)
 {
 	cost->drop = d->stat;
 	cost->n_drop = d->prefill ? (size_t)d->n - 1 : 0;
+	cost->drop_digest = d->digest;
 }
 
 void drops_forget(struct drops *d, uint32_t req)

@@ -25,21 +25,13 @@ uint64_t tell_digest(const struct batch *b)
 	return x;
 }
 
-/* With the rows that a dropper has kept. */
-static uint64_t digest_kept(uint64_t x, const struct iter_cost *c)
-{
-	for (size_t i = 0; i < c->n_drop; i++)
-		x = rng_mix(x ^ (uint64_t)c->drop[i].n_kept);
-	return x;
-}
-
 static struct rank_tell my_tell(const struct world *w, int64_t iter, const struct batch *b,
 				const struct iter_cost *c)
 {
 	struct rank_tell t = { .magic = MAGIC,
 			       .rank = (uint32_t)world_rank(w),
 			       .iter = iter,
-			       .digest = digest_kept(tell_digest(b), c),
+			       .digest = rng_mix(tell_digest(b) ^ c->drop_digest),
 			       .cost_ns = c->cost_ns,
 			       .event_ns = c->event_ns,
 			       .span_ns = c->span_ns,
@@ -66,8 +58,8 @@ static enum ar_status check_tells(const struct rank_tells *all, int size,
 				       i, mine->rank, mine->iter);
 		if (x->digest != all->of[0].digest)
 			return ar_fail(err, AR_DATA,
-				       "rank %d scheduled another batch than rank 0 in iteration "
-				       "%" PRId64,
+				       "rank %d scheduled another batch than rank 0, or kept other "
+				       "rows, in iteration %" PRId64,
 				       i, mine->iter);
 	}
 	for (int i = 0; i < size; i++)

@@ -14,8 +14,8 @@
 
 struct rank_tell {
 	uint32_t magic, rank;
-	int64_t iter;				     /* from 0 */
-	uint64_t digest;			     /* of the batch's entries, in order */
+	int64_t iter;	 /* from 0 */
+	uint64_t digest; /* of the batch's entries, in order, and of the rows that were kept */
 	int64_t cost_ns, event_ns, span_ns, busy_ns; /* as in struct iter_cost */
 	int32_t interrupted;
 	int32_t select_kernels; /* iter_cost_select_kernels() */
@@ -34,7 +34,7 @@ struct rank_tells {
 uint64_t tell_digest(const struct batch *b);
 
 /* Tell the others of iteration iter, which had batch b and cost c, and learn of theirs.  AR_DATA:
- * a rank is in another iteration or scheduled another batch; the message names it.
+ * a rank is in another iteration, scheduled another batch or kept other rows; the message names it.
  * AR_INTERRUPTED: the user has stopped a rank; all end behind this iteration.  Else errors of
  * world_gather(). */
 enum ar_status tell_iteration(struct world *w, int64_t iter, const struct batch *b,
