@@ -104,7 +104,7 @@ if [ -e "$label" ]; then
 	is '... of its own' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" | sed 's/.*, //' | sort | uniq -d)" ''
 	is '... that the page has; else append it to chart_style.c' "$(grep -o "('[a-z-]*', [0-9]*)" "$label" |
 		sed 's/.*, \(.*\))/\1/' | while read -r n; do grep -q "\.c$n{color:var(--c$n)}" page.html || echo "$n"; done)" ''
-	grep -o "WHEN '[a-z ]*' THEN [0-9]*" "$srcdir/src/report/charts/phases.sql" >styles
+	grep -o "WHEN '[a-z_ ]*' THEN [0-9]*" "$srcdir/src/report/charts/phases.sql" >styles
 	is 'each phase has one; else add it to phases.sql' "$("$ATTNREPLAY" sql --format csv sample.db \
 		'SELECT name FROM phase' | sed 1d | while read -r p; do grep -q "'$p'" styles || echo "$p"; done)" ''
 	is '... of its own, too' "$(sed 's/.* //' styles | sort | uniq -d)" ''
