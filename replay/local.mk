@@ -50,7 +50,8 @@ libattnreplay_a_SOURCES += \
     replay/host/host_probe.h \
   replay/ranks/hello.c replay/ranks/hello.h replay/ranks/launcher.c replay/ranks/launcher.h \
     replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/rank_id.c \
-    replay/ranks/rank_id.h replay/ranks/tell.c replay/ranks/tell.h replay/ranks/world.c \
+    replay/ranks/rank_id.h replay/ranks/barrier.c replay/ranks/barrier.h \
+    replay/ranks/tell.c replay/ranks/tell.h replay/ranks/world.c \
     replay/ranks/world.h replay/ranks/world_device.h \
   replay/sched/arrivals.c replay/sched/arrivals.h replay/sched/batch.c replay/sched/batch.h \
     replay/sched/block_keys.c replay/sched/block_keys.h \

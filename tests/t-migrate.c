@@ -81,7 +81,7 @@ static int64_t whole_version(void)
 	int64_t version, views, scope;
 	int64_t host, command, state;
 	bool fine, renamed, engine, captures, modelled, drops, evals, layers, memory, longest,
-		replicates, halves, skips, counts, replicas, ranks;
+		replicates, halves, skips, counts, replicas, ranks, barriers;
 
 	if (sqlite3_open("a.db", &db))
 		bail_out("%s", sqlite3_errmsg(db));
@@ -125,6 +125,8 @@ static int64_t whole_version(void)
 	ranks = ask(db, "SELECT count(*) FROM sqlite_schema m, pragma_table_info(m.name) x "
 			"WHERE m.type = 'table' AND x.name IN ('rank', 'nccl', 'comm') "
 			"AND m.name <> 'eval_token'") == 4;
+	barriers = ask(db, "SELECT count(*) FROM pragma_table_info('run') "
+			   "WHERE name IN ('barrier_spread_ns', 'barrier_p99_ns')") == 2;
 	engine = ask(db, "SELECT sql LIKE '%''engine''%' FROM sqlite_schema WHERE name = 'run'");
 	modelled = ask(db,
 		       "SELECT count(*) = 2 FROM sqlite_schema WHERE sql LIKE '%''modelled'')%'");
@@ -145,7 +147,7 @@ static int64_t whole_version(void)
 			       longest == (version >= 15) && replicates == (version >= 16) &&
 			       halves == (version >= 17) && skips == (version >= 18) &&
 			       counts == (version >= 19) && replicas == (version >= 20) &&
-			       ranks == (version >= 21) ?
+			       ranks == (version >= 21) && barriers == (version >= 22) ?
 		       version :
 		       -1;
 }
@@ -260,8 +262,13 @@ static void test_reading(const char *path, int version)
 #define DROP_VIEWS \
 	"PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE type = 'view' " \
 	"AND name <> 'mine'; PRAGMA writable_schema = RESET;"
-#define DROP_21 \
+#define DROP_22 \
 	DROP_VIEWS \
+	"ALTER TABLE run DROP COLUMN barrier_spread_ns;" \
+	"ALTER TABLE run DROP COLUMN barrier_p99_ns;" \
+	"DELETE FROM schema_log WHERE version > 21; PRAGMA user_version = 21;"
+#define DROP_21 \
+	DROP_22 \
 	"ALTER TABLE run DROP COLUMN nccl; ALTER TABLE run DROP COLUMN comm;" \
 	"DROP TABLE run_rank; DROP TABLE iteration_rank;" \
 	"DELETE FROM schema_log WHERE version > 20; PRAGMA user_version = 20;"
@@ -310,7 +317,24 @@ static void test_reading(const char *path, int version)
 	DROP_13 "DROP TABLE eval_prompt; DROP TABLE eval_token;" \
 		"DELETE FROM schema_log WHERE version > 11; PRAGMA user_version = 11;"
 
-/* Turn a.db, of this version, into a file of version 20: undo the last migration. */
+/* Turn a.db, of this version, into a file of version 21: undo the last migration. */
+static void test_version_21(void)
+{
+	struct ar_err err = { 0 };
+	sqlite3 *db;
+
+	change("a.db", DROP_22);
+	is_int(whole_version(), 21, "a file of version 21 is made");
+	if (store_open_read(&db, "a.db", &err))
+		bail_out("%s", err.msg);
+	ok(ask(db, "SELECT count(*) FROM run WHERE barrier_spread_ns IS NULL "
+		   "AND barrier_p99_ns IS NULL") == ask(db, "SELECT count(*) FROM main.run"),
+	   "... and read with runs whose barriers were not timed");
+	sqlite3_close(db);
+	migrate(21);
+}
+
+/* Turn a.db, of this version, into a file of version 20. */
 static void test_version_20(void)
 {
 	struct ar_err err = { 0 };
@@ -578,6 +602,7 @@ int main(void)
 		bail_out("cannot make a temporary folder");
 	shell("gzip -dc \"$srcdir/tests/data/version-5.db.gz\" >old.db");
 	test_tables();
+	test_version_21();
 	test_version_20();
 	test_version_19();
 	test_version_18();

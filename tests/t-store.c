@@ -25,9 +25,9 @@ static void test_file(void)
 
 	store_close(open_store(path), NULL);
 	is_value(path, "PRAGMA application_id", 0x41545250, "a new file carries the program's id");
-	is_value(path, "PRAGMA user_version", 21, "a new file carries the schema's version");
+	is_value(path, "PRAGMA user_version", 22, "a new file carries the schema's version");
 	is_value(path, "PRAGMA page_size", 16384, "pages are 16 KiB");
-	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 21", 1,
+	is_value(path, "SELECT count(*) FROM schema_log WHERE version = 22", 1,
 		 "the schema's creation is on record");
 	is_value(path, "SELECT phase_id FROM phase WHERE name = 'attend' AND core", 8,
 		 "phases carry the program's numbers");
@@ -38,7 +38,7 @@ static void test_file(void)
 	is_value(path, "SELECT count(*) FROM schema_log", 1, "opening again changes nothing");
 	file_write(in_dir("empty.db"), "", 0);
 	store_close(open_store(in_dir("empty.db")), NULL);
-	is_value(in_dir("empty.db"), "PRAGMA user_version", 21, "an empty file is taken");
+	is_value(in_dir("empty.db"), "PRAGMA user_version", 22, "an empty file is taken");
 }
 
 static void refused(const char *path, enum ar_status want, const char *words, bool reads)
@@ -77,11 +77,11 @@ static void test_refusals(void)
 	path = in_dir("other.db");
 	store_close(open_store(path), NULL);
 	change(path, "PRAGMA user_version = 4");
-	refused(path, AR_DATA, "schema version 4, this program has version 21", true);
-	change(path, "PRAGMA user_version = 22");
-	refused(path, AR_DATA, "schema version 22, this program has version 21", true);
+	refused(path, AR_DATA, "schema version 4, this program has version 22", true);
+	change(path, "PRAGMA user_version = 23");
+	refused(path, AR_DATA, "schema version 23, this program has version 22", true);
 	change(path, "PRAGMA user_version = 0");
-	refused(path, AR_DATA, "schema version 0, this program has version 21", true);
+	refused(path, AR_DATA, "schema version 0, this program has version 22", true);
 	refused(in_dir("no/such/folder.db"), AR_IO, "check folder", true);
 	refused(in_dir("."), AR_IO, "check folder", true);
 	path = in_dir("nothing.db");

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "replay/ranks/barrier.h"
 #include "replay/ranks/tell.h"
 #include "src/run/workers.h"
 #include "tests/rank_processes.h"
@@ -98,10 +99,29 @@ static void all_say(enum ar_status st, int64_t iterations, const char *words, co
 		diag("%s", shared->end[0].err.msg);
 }
 
+/* Of 200 repeats the times of ranks differ by 1, 2 ... 200, in any order; the last rank is the
+ * longest and the shortest in turn. */
+static void test_spread(void)
+{
+	int64_t ns[RANKS][200];
+	struct barrier_spread x;
+
+	for (int i = 0; i < 200; i++) {
+		ns[0][i] = 5000 + i;
+		ns[1][i] = 5000 + i;
+		ns[2][i] = 5000 + i + (i % 2 ? 1 : -1) * (i * 77 % 200 + 1);
+	}
+	x = barrier_spread(&ns[0][0], RANKS, 200);
+	is_int(x.p50_ns, 100, "the median of what ranks differ by behind a barrier");
+	is_int(x.p99_ns, 198, "... and what 99 of 100 do not exceed");
+	x = barrier_spread((int64_t[]){ 7, 7, 7 }, RANKS, 1);
+	ok(!x.p50_ns && !x.p99_ns, "a single one that all leave at once");
+}
+
 int main(void)
 {
-
 	plan(0);
+	test_spread();
 	setenv("ATTNREPLAY_NCCL", fake_nccl_path(), 1);
 	shared = workers_share(sizeof *shared);
 	if (!shared)

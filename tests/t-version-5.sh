@@ -73,7 +73,7 @@ is '... beside the others' "$(query old.db 'SELECT run_id, status FROM run')" '1
 3,done
 4,done'
 is '... whose figures are as before' "$(query old.db "$latencies")" "$(cat latencies)"
-is '... in a file of version 21' "$(query old.db 'PRAGMA user_version')" 21
+is '... in a file of version 22' "$(query old.db 'PRAGMA user_version')" 22
 is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 6
 7
@@ -90,7 +90,8 @@ is '... that says so' "$(query old.db 'SELECT version FROM schema_log')" '5
 18
 19
 20
-21'
+21
+22'
 is '... and has the views of this program' "$(query old.db "SELECT count(*) FROM sqlite_schema
 	WHERE type = 'view'")" "$("$ATTNREPLAY" sql --views | grep -c '^CREATE TEMP VIEW ')"
 is 'equal runs of both versions have equal figures' "$(query old.db 'SELECT count(*) FROM (

@@ -94,7 +94,8 @@ struct store_run {
 	const char *run_key;	/* of run_key(); NULL: none */
 	/* As the columns; NULL: none. */
 	const char *engine_defaults, *rates, *host, *nccl, *comm;
-	int64_t repeat_no; /* which of the method's repeats, from 0 */
+	int64_t barrier_spread_ns, barrier_p99_ns; /* as the columns; -1: not known */
+	int64_t repeat_no;			   /* which of the method's repeats, from 0 */
 };
 
 /* An entry of a batch.  Consecutive entries of a request may share a row (store_spans.h). */

@@ -38,9 +38,10 @@ const char store_baseline_sql[] =
 	"AND NOT EXISTS (SELECT 1 FROM run b WHERE b.run_id = r.baseline_run_id "
 	"AND b.status = 'done' AND coalesce(b.repeat_no, 0) = coalesce(r.repeat_no, 0))";
 
-/* The columns of run that version 21 added, and those from versions 19, 16 and 14 on, for views of
- * older files. */
-#define RUN_21 "NULL AS nccl, NULL AS comm"
+/* The columns of run that version 22 added, and those from versions 21, 19, 16 and 14 on, for views
+ * of older files. */
+#define RUN_22 "NULL AS barrier_spread_ns, NULL AS barrier_p99_ns"
+#define RUN_21 "NULL AS nccl, NULL AS comm, " RUN_22
 #define RUN_19 "NULL AS kv_refilled, NULL AS evict_waits, " RUN_21
 #define RUN_16 "NULL AS rates, NULL AS host, " RUN_19
 #define RUN_14 \
@@ -299,6 +300,10 @@ static const struct migration {
 	  "CREATE TEMP VIEW iteration_rank AS SELECT NULL AS run_id, NULL AS iter_no, "
 	  "NULL AS rank, NULL AS cost_ns, NULL AS span_ns, NULL AS busy_ns, "
 	  "NULL AS comm_exposed_ns, NULL AS comm_overlap_ns WHERE 0" },
+	{ 21,
+	  "ALTER TABLE run ADD COLUMN barrier_spread_ns INTEGER;"
+	  "ALTER TABLE run ADD COLUMN barrier_p99_ns INTEGER",
+	  "CREATE TEMP VIEW IF NOT EXISTS run AS SELECT *, " RUN_22 " FROM main.run" },
 };
 _Static_assert(sizeof migrations / sizeof *migrations == STORE_VERSION - STORE_OLDEST,
 	       "one migration from each older version");

@@ -11,7 +11,7 @@
 #define STORE_APPLICATION_ID 0x41545250 /* 'ATRP' */
 enum {					/* PRAGMA user_version */
        STORE_OLDEST = 5,		/* oldest version; migrated when opened for writing */
-       STORE_VERSION = 21,
+       STORE_VERSION = 22,
 };
 
 /* Turn the last error of db into a message about the file path. */

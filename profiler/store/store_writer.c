@@ -437,6 +437,8 @@ static enum ar_status insert_run(struct writer *w, const struct store_run *r, in
 		.host = r->host,
 		.nccl = r->nccl,
 		.comm = r->comm,
+		.barrier_spread_ns = r->nccl ? r->barrier_spread_ns : -1,
+		.barrier_p99_ns = r->nccl ? r->barrier_p99_ns : -1,
 	};
 	enum ar_status st = intern_all(w, r, &row, err);
 

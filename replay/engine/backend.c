@@ -71,6 +71,13 @@ void backend_drop(const struct backend *b, void *self, uint32_t req)
 	b->drop(self, req);
 }
 
+enum ar_status backend_barriers(const struct backend *b, void *self, int n, int64_t *ns,
+				bool *timed, struct ar_err *err)
+{
+	*timed = b->barriers;
+	return *timed ? b->barriers(self, n, ns, err) : AR_OK;
+}
+
 void backend_leave(const struct backend *b, void *self)
 {
 	if (b->leave)

@@ -152,6 +152,9 @@ struct backend {
 	void (*layer_work)(const void *self, int i, struct layer_work *out);
 	/* The request finished or was preempted: forget its state beside its tables. */
 	void (*drop)(void *self, uint32_t req);
+	/* Time the second of two barriers of all ranks in a row, n times, to ns[n].  NULL: the
+	 * backend has none. */
+	enum ar_status (*barriers)(void *self, int n, int64_t *ns, struct ar_err *err);
 	/* Nothing runs any more: forget what depends on env.world, which ends before the backend.
 	 * NULL: nothing does. */
 	void (*leave)(void *self);
@@ -195,6 +198,9 @@ enum ar_status backend_kept(const struct backend *b, void *self, const struct ba
 			    struct kept_share *out, struct ar_err *err);
 bool backend_layer_work(const struct backend *b, const void *self, int i, struct layer_work *out);
 void backend_drop(const struct backend *b, void *self, uint32_t req);
+/* AR_OK with *timed false: the backend has no barriers. */
+enum ar_status backend_barriers(const struct backend *b, void *self, int n, int64_t *ns,
+				bool *timed, struct ar_err *err);
 void backend_leave(const struct backend *b, void *self);
 void backend_close(const struct backend *b, void *self);
 

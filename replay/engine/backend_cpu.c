@@ -12,6 +12,7 @@
 #include "base/available.h"
 #include "kernels/methods/accuracy.h"
 #include "replay/forward/decoder_ref.h"
+#include "replay/ranks/world.h"
 
 static void *cpu_array(size_t n, size_t size)
 {
@@ -498,6 +499,24 @@ static void cpu_drop(void *self, uint32_t req)
 	cpu_evict_drop(c, req);
 }
 
+/* Ranks meet when each has something of all. */
+static enum ar_status cpu_barriers(void *self, int n, int64_t *ns, struct ar_err *err)
+{
+	struct cpu *c = self;
+	const char mine = 0;
+	char all[RANKS_MAX];
+	enum ar_status st = AR_OK;
+
+	for (int i = 0; i < n && !st; i++) {
+		st = world_gather(c->env.world, &mine, all, 1, err);
+		ns[i] = -cpu_now_ns();
+		if (!st)
+			st = world_gather(c->env.world, &mine, all, 1, err);
+		ns[i] += cpu_now_ns();
+	}
+	return st;
+}
+
 const struct backend backend_cpu = {
 	.name = "cpu",
 	.title = "the C references: the attention core, with --weights the whole model",
@@ -509,5 +528,6 @@ const struct backend backend_cpu = {
 	.kept = cpu_kept,
 	.layer_work = cpu_layer_work,
 	.drop = cpu_drop,
+	.barriers = cpu_barriers,
 	.close = cpu_close,
 };

@@ -45,6 +45,8 @@ struct cpu {
 
 enum { CPU_LOGIT_ROWS = 16 };
 
+/* Wall time. */
+int64_t cpu_now_ns(void);
 /* The time from now on is that of a phase.  A phase_fn for ctx, a struct cpu. */
 void cpu_phase(void *ctx, int layer, enum phase phase);
 

@@ -13,7 +13,7 @@
 
 /* ---- times ---- */
 
-static int64_t now_ns(void)
+int64_t cpu_now_ns(void)
 {
 	struct timespec t;
 
@@ -24,7 +24,7 @@ static int64_t now_ns(void)
 void cpu_phase(void *ctx, int layer, enum phase phase)
 {
 	struct cpu *c = ctx;
-	int64_t now = now_ns();
+	int64_t now = cpu_now_ns();
 
 	(void)layer;
 	c->ns[c->phase] += now - c->since;

@@ -513,6 +513,40 @@ static enum ar_status meet(struct cuda *c, struct ar_err *err)
 		       AR_OK;
 }
 
+static enum ar_status time_barrier(struct cuda *c, int64_t *ns, struct ar_err *err)
+{
+	enum ar_status st = hold_gpu(c, err);
+	float ms = 0;
+
+	if (!st)
+		st = meet(c, err);
+	if (!st)
+		CU(cudaEventRecord(c->clock.begin, c->device.stream));
+	if (!st)
+		st = meet(c, err);
+	if (!st)
+		CU(cudaEventRecord(c->clock.end, c->device.stream));
+	release_gpu(&c->clock);
+	if (!st)
+		st = cuda_wait(c, err);
+	if (!st)
+		CU(cudaEventElapsedTime(&ms, c->clock.begin, c->clock.end));
+	*ns = (int64_t)((double)ms * 1e6);
+out:
+	return st;
+}
+
+static enum ar_status cuda_barriers(void *self, int n, int64_t *ns, struct ar_err *err)
+{
+	struct cuda *c = self;
+	enum ar_status st = AR_OK;
+
+	c->clock.stale = true;
+	for (int i = 0; i < n && !st; i++)
+		st = time_barrier(c, &ns[i], err);
+	return st;
+}
+
 /* A rank that ran an iteration again alone would wait for the others for ever. */
 static enum ar_status agree_late(struct cuda *c, bool *late, struct ar_err *err)
 {
@@ -769,6 +803,7 @@ const struct backend backend_cuda = {
 	.kept = cuda_kept_share,
 	.layer_work = cuda_layer_work,
 	.drop = cuda_drop,
+	.barriers = cuda_barriers,
 	.leave = cuda_leave,
 	.close = cuda_close,
 };

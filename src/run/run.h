@@ -16,6 +16,7 @@
 #include "replay/engine/prepare.h"
 #include "replay/engine/replay.h"
 #include "replay/engine/tokens.h"
+#include "replay/ranks/barrier.h"
 #include "replay/ranks/launcher.h"
 #include "replay/ranks/world.h"
 #include "replay/sched/model_groups.h"
@@ -148,12 +149,13 @@ struct run_session {
 	struct ar_err no_prof; /* why there is none */
 	struct tokens *tokens; /* with --weights */
 	struct store *store;
-	struct energy_meter meter;    /* of the GPU, while a run is stored */
-	struct launched_rank place;   /* of this process, with --ranks env */
-	char *id_file;		      /* by which its ranks find each other; NULL: NCCL_COMM_ID */
-	struct world *world;	      /* of this rank, unless --ranks one; NULL: it is alone */
-	struct rank_facts *rank_fact; /* [world_size()] while there is a world */
-	bool all_know;		      /* the ranks: why the run failed */
+	struct energy_meter meter;     /* of the GPU, while a run is stored */
+	struct launched_rank place;    /* of this process, with --ranks env */
+	char *id_file;		       /* by which its ranks find each other; NULL: NCCL_COMM_ID */
+	struct world *world;	       /* of this rank, unless --ranks one; NULL: it is alone */
+	struct rank_facts *rank_fact;  /* [world_size()] while there is a world */
+	struct barrier_spread barrier; /* of these ranks; -1: not known */
+	bool all_know;		       /* the ranks: why the run failed */
 };
 
 /* Of the last method that ran. */
@@ -380,6 +382,8 @@ enum ar_status run_meet_ranks(struct run_inputs *in, struct run_session *s, stru
 /* Take the host of rank 0. */
 enum ar_status run_share_host(struct run_inputs *in, const struct run_session *s,
 			      struct ar_err *err);
+/* Measure how evenly the ranks leave a barrier. */
+enum ar_status run_time_barriers(struct run_session *s, struct ar_err *err);
 enum ar_status run_put_ranks(const struct run_session *s, struct ar_err *err);
 /* The value of run.nccl; NULL: there are no ranks. */
 const char *run_nccl_text(const struct run_session *s, char text[512]);

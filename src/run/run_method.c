@@ -321,6 +321,8 @@ static enum ar_status begin_record(struct run *r, size_t i, const struct plan *p
 	row.host = *in->host.about ? in->host.about : NULL;
 	row.nccl = run_nccl_text(s, nccl);
 	row.comm = in->comm_name;
+	row.barrier_spread_ns = s->barrier.p50_ns;
+	row.barrier_p99_ns = s->barrier.p99_ns;
 	if (kernels) {
 		row.model_name = in->model.name;
 		row.model_json = in->model.json;
@@ -585,6 +587,8 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 		st = run_load_host(in, s, err);
 	if (!st)
 		st = run_share_host(in, s, err);
+	if (!st)
+		st = run_time_barriers(s, err);
 	r->out.wall.open_ns = workers_now_ns() - began;
 	if (!st && i == s->first && s->print & RUN_PRINT_HEADER)
 		st = run_print_header(r, err);

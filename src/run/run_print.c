@@ -64,9 +64,13 @@ static void print_ranks(const struct run_session *s)
 
 	if (!s->world || nccl_load(&nccl, NULL))
 		return;
-	printf("ranks     %d processes over NCCL %s, NVLS %s; the slowest moves the clock\n",
+	printf("ranks     %d processes over NCCL %s, NVLS %s; the slowest moves the clock",
 	       world_size(s->world), nccl_version_text(nccl->version, version),
 	       nvls && !strcmp(nvls, "0") ? "off" : "on");
+	if (s->barrier.p50_ns >= 0)
+		printf("; they leave a barrier within %.2f us, in 99 %% within %.2f us",
+		       (double)s->barrier.p50_ns / 1e3, (double)s->barrier.p99_ns / 1e3);
+	putchar('\n');
 }
 
 static void print_model(const struct run_inputs *in, const struct run_options *o)

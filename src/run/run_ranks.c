@@ -207,6 +207,31 @@ enum ar_status run_share_host(struct run_inputs *in, const struct run_session *s
 	return st;
 }
 
+enum ar_status run_time_barriers(struct run_session *s, struct ar_err *err)
+{
+	enum { ON_GPUS = 200, ON_HOSTS = 20 };
+	const int n = s->backend->uses_gpu ? ON_GPUS : ON_HOSTS;
+	const int ranks = s->world ? world_size(s->world) : 0;
+	int64_t mine[ON_GPUS], *all;
+	bool timed = false;
+	enum ar_status st;
+
+	s->barrier = (struct barrier_spread){ -1, -1 };
+	if (!ranks)
+		return AR_OK;
+	st = backend_barriers(s->backend, s->self, n, mine, &timed, err);
+	if (st || !timed)
+		return st;
+	all = calloc((size_t)ranks * (size_t)n, sizeof *all);
+	if (!all)
+		return ar_nomem(err);
+	st = world_gather(s->world, mine, all, (size_t)n * sizeof *mine, err);
+	if (!st)
+		s->barrier = barrier_spread(all, ranks, n);
+	free(all);
+	return st;
+}
+
 enum ar_status run_put_ranks(const struct run_session *s, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;

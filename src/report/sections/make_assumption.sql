@@ -66,9 +66,11 @@ WITH
           || ' modelled, not measured, and no rank is late', tp)
         WHEN 'costs' THEN printf('collectives of %d ranks are in the costs, or those of --comm', tp)
         WHEN 'nccl' THEN printf('collectives of %d ranks ran, with NCCL', tp)
+          || iif(barrier_spread_ns IS NULL, '', printf('; ranks leave the barrier where their times begin'
+            || ' within %.2f us, in 99 %% within %.2f us', barrier_spread_ns / 1e3, barrier_p99_ns / 1e3))
         ELSE printf('collectives of %d ranks are from %s, and no rank is late', tp, comm) END
     FROM (
-      SELECT run.run_id, tp, coalesce(run.comm, CASE
+      SELECT run.run_id, tp, barrier_spread_ns, barrier_p99_ns, coalesce(run.comm, CASE
         WHEN p.value IS NULL OR p.value = 'none' OR gpu_id IS NULL AND clock <> 'modelled'
           OR run.run_id IN (SELECT run_id FROM param WHERE key = 'attention-only' AND value) THEN 'none'
         WHEN clock = 'cost' THEN 'costs' WHEN p.value = 'auto' THEN 'model' ELSE p.value END) AS comm
