@@ -145,7 +145,7 @@ dist_check_SCRIPTS += \
     tests/t-faults.sh tests/t-faults-db.sh tests/t-formats.sh tests/t-hybrid.sh tests/t-memory.sh \
     tests/t-intervals.sh tests/t-keep-tables.sh tests/t-queue.sh tests/t-replay.sh \
     tests/t-run-comm.sh tests/t-run-experts.sh tests/t-run-ranks.sh tests/t-run-ranks-gpu.sh \
-    tests/t-soak-ranks-gpu.sh \
+    tests/t-drop-ranks-gpu.sh tests/t-soak-ranks-gpu.sh \
     tests/t-rank-env.sh tests/t-rank-launchers.sh tests/t-run-stages.sh \
     tests/t-schedule.sh
 # A library that looks like NCCL.
