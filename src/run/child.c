@@ -6,10 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/forked.h"
 #include "base/log.h"
 
 /* How a run ended: the child writes it to the pipe. */
@@ -25,7 +25,6 @@ static void child_main(struct run *r, size_t i, int to)
 {
 	struct child_result res = { 0 };
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
 	res.st = run_method_here(r, i, &res.err);
 	res.backend = r->session.backend;
 	res.num_blocks = r->in.limits.num_blocks;
@@ -100,7 +99,7 @@ enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err)
 
 	if (fflush(stdout) || pipe(fd))
 		return ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
-	child = fork();
+	child = fork_bound(SIGKILL);
 	if (child < 0) {
 		st = ar_fail(err, AR_IO, "cannot start a process: %s", strerror(errno));
 	} else if (!child) {

@@ -7,11 +7,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/forked.h"
 #include "base/number.h"
 #include "src/run/workers.h"
 
@@ -66,7 +66,6 @@ static void rank_main(const struct ranks *x, int rank, rank_fn *fn, void *self)
 				      .timeout_ns = x->g->timeout_ns,
 				      .page = &x->shared->page };
 
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* end in order when the parent is killed */
 	e->st = fn(self, &j, &e->err);
 	if (e->st && e->st != AR_INTERRUPTED)
 		rank_page_fail(&x->shared->page, rank);
@@ -150,7 +149,7 @@ static enum ar_status conclude(const struct ranks *x, struct ar_err *err)
 static enum ar_status start_all(struct ranks *x, rank_fn *fn, void *self, struct ar_err *err)
 {
 	for (int k = 0; k < x->n; k++) {
-		x->pid[k] = fork();
+		x->pid[k] = fork_bound(SIGTERM); /* ends in order when this one is killed */
 		if (!x->pid[k])
 			rank_main(x, k, fn, self);
 		if (x->pid[k] < 0) {

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/forked.h"
 #include "base/log.h"
 
 enum { MOST_WORKERS = 64 };
@@ -58,7 +58,6 @@ static void work(const struct tasks *x)
 {
 	int i;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the parent */
 	log_level = LOG_ERROR;
 	while ((i = atomic_fetch_add(x->next, 1)) < x->n && workers_now_ns() < x->give_up_ns)
 		x->task(x->self, i);
@@ -107,7 +106,7 @@ static enum ar_status run_tasks(const struct tasks *x, struct ar_err *err)
 	int n = 0;
 
 	fflush(NULL); /* show what is printed; an error comes again where more is printed */
-	while (n < want && (child[n] = fork()) > 0)
+	while (n < want && (child[n] = fork_bound(SIGKILL)) > 0)
 		n++;
 	if (n < want && !child[n])
 		work(x);

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/forked.h"
 #include "base/log.h"
 #include "src/sweep/publish.h"
 #include "src/sweep/scratch.h"
@@ -52,7 +52,6 @@ static void child_main(const struct runner *r, int lock, int log, char **argv)
 {
 	const int nothing = open("/dev/null", O_RDONLY);
 
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* end with the parent */
 	sigprocmask(SIG_SETMASK, &r->before, NULL);
 	if (nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(log, 1) >= 0 && dup2(log, 2) >= 0 &&
 	    !fcntl(lock, F_SETFD, 0))
@@ -79,7 +78,7 @@ static enum ar_status spawn(const struct runner *r, struct job *j, struct ar_err
 			st = ar_fail(err, AR_IO, "%s: cannot write: %s", path, strerror(errno));
 	}
 	if (!st) {
-		j->pid = fork();
+		j->pid = fork_bound(SIGTERM);
 		if (!j->pid)
 			child_main(r, j->lock, log, argv);
 		if (j->pid < 0) {
