@@ -85,9 +85,10 @@ search $apart --method dense,flashprefill --density flashprefill=0.2 --json out.
 # shellcheck disable=SC2086
 search $apart --method dense,flashprefill --density flashprefill=0.2 --json apart.json --apart \
 	--kv-link pcie5 --db apart.db >out 2>err
-is 'prefill apart can take fewer GPUs' "$(grep -o '"best":[0-9]*' apart.json out.json | cut -d: -f 3 | tr '\n' ' ')" \
-	'3 3 6 6 '
-is '... as the verdict says' "$(grep '^dense:' out)" "dense: 3 GPUs keep the limits, as 2 replicas for prefill and 1 for decodes, each of TP 1; fewer do not"
+is 'prefill apart can take fewer GPUs' \
+	"$(grep -o '"best":[0-9]*' apart.json out.json | cut -d: -f 3 | tr '\n' ' ')" '3 3 6 6 '
+is '... as the verdict says' "$(grep '^dense:' out)" 'dense: 3 GPUs keep the limits, '\
+'as 2 replicas for prefill and 1 for decodes, each of TP 1; fewer do not'
 is '... and the last lines' "$(awk '/^ *3 .*%/ { print $1, $2, $3, $NF }' out)" '3 1 2+1 dense
 3 1 2+1 flashprefill'
 is '... which begin with those of the method before' "$(awk '/^flashprefill$/, /^$/' out | points /dev/stdin)" \
@@ -129,7 +130,7 @@ spread='--slo ttft:p90:700ms,tpot:p90:100ms'
 {
 	experts '-tp 2 -dp 4' $spread --rate 3 --tps 2 >out 2>err
 	is '... and others are no bound' "$(grep keep out)" \
-		'dense: 2 GPUs keep the limits, as 1 replicas of TP 2; fewer do not'
+		'dense: 2 GPUs keep the limits, as 1 replica of TP 2; fewer do not'
 	experts '' $spread --rate 40 --tps 1,2 >out 2>err
 	is '... also where they are tried first' "$(grep keep out)" \
 		'dense: 8 GPUs keep the limits, as 8 replicas of TP 1; fewer do not'
@@ -137,7 +138,7 @@ spread='--slo ttft:p90:700ms,tpot:p90:100ms'
 	ok '... which is not left out' sh -c '! grep "tp 2 is left out" err'
 	experts '-dp 2' --slo ttft:p90:5s --rate 1 --tps 1,2 >out 2>err
 	is 'one engine has no data-parallel ranks' "$(grep keep out)" \
-		'dense: 1 GPUs keep the limits, as 1 replicas of TP 1; fewer do not'
+		'dense: 1 GPU keeps the limits, as 1 replica of TP 1; fewer do not'
 }
 # shellcheck disable=SC2086
 search --slo ttft:p90:1s $roof --rate 3 --gpu h100 --host none --tps 8 \

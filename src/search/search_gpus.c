@@ -384,25 +384,31 @@ static void gpus_curve(const struct search *s, const struct subject *u)
 	}
 }
 
+static const char *plural(double n)
+{
+	return n == 1 ? "" : "s";
+}
+
 static void gpus_verdict(const struct search *s, const struct subject *u)
 {
 	const struct point *p = u->best;
+	int64_t n;
 
 	search_print_name(u);
 	if (!p) {
-		printf(": up to %.0f GPUs none keep the limits; raise --highest, or the limits\n",
-		       s->a.highest);
+		printf(": up to %.0f GPU%s none keep the limits; raise --highest, or the limits\n",
+		       s->a.highest, plural(s->a.highest));
 		return;
 	}
+	n = (int64_t)p->x / p->tp;
+	printf(p->x == 1 ? ": 1 GPU keeps the limits" : ": %.0f GPUs keep the limits", p->x);
 	if (p->prefill)
-		printf(": %.0f GPUs keep the limits, as %" PRId64
-		       " replicas for prefill and %" PRId64 " for decodes, each of TP %" PRId64
-		       "; fewer do not\n",
-		       p->x, p->prefill, (int64_t)p->x / p->tp - p->prefill, p->tp);
+		printf(", as %" PRId64 " replica%s for prefill and %" PRId64
+		       " for decodes, each of TP %" PRId64,
+		       p->prefill, plural((double)p->prefill), n - p->prefill, p->tp);
 	else
-		printf(": %.0f GPUs keep the limits, as %" PRId64 " replicas of TP %" PRId64
-		       "; fewer do not\n",
-		       p->x, (int64_t)p->x / p->tp, p->tp);
+		printf(", as %" PRId64 " replica%s of TP %" PRId64, n, plural((double)n), p->tp);
+	puts("; fewer do not");
 	search_print_interval(s, u, "GPUs");
 }
 
