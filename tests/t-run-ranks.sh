@@ -64,6 +64,34 @@ for dropper in lazyllm:layers=2:0.3+4:0.5 lazyllm:layers=2:0.5,aux-revival=1 \
 	rm "$tmp/agree.db"
 done
 
+# ---- messages of a model with its weights ----
+
+mkdir "$tmp/model"
+"$(dirname "$ATTNREPLAY")/tests/make-tasks" "$tmp/model" || { echo 'Bail out! no model'; exit 1; }
+cat >"$tmp/two.csv" <<END
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.0,100,3
+2023-11-16 18:17:03.0,90,2
+END
+awk 'BEGIN { for (; r < 2; r++) for (i = 0; i < 100; i++)
+	printf "%s%d%s", i ? "," : "[", (7 * i + r) % 70, i < 99 ? "" : "]\n" }' >"$tmp/prompts.jsonl"
+record() {
+	FAKE_NCCL_RECORD="$tmp/record" "$ATTNREPLAY" -q run --backend cpu --clock formula --accuracy 0 \
+		--weights "$tmp/model" --prompts "$tmp/prompts.jsonl" --trace "$tmp/two.csv" --tp 2 --ranks local \
+		--max-num-batched-tokens 32 --db "$tmp/record.db" --intervals off >"$tmp/out"
+}
+ok 'chunks of prompts and decodes of a model run over ranks' record
+# 3 layers; 70 logits of 4 bytes, half of them of a rank; type 1 is bytes, and 9 bf16
+is '... each iteration with a sum of embeddings, and two in each layer' \
+	"$(grep -c 'allreduce 9' "$tmp/record")" \
+	"$(query "$tmp/record.db" 'SELECT (2 * 3 + 1) * count(*) AS n FROM iteration')"
+is '... and the logits of the five tokens that come out' "$(awk '$1 == "allgather" && $3 % 140 == 0 {
+	n += $3 / 140 } END { print n }' "$tmp/record")" 5
+ok '... without a message where none does' [ "$(grep -c 'allgather 1 [12][48]0$' "$tmp/record")" -lt \
+	"$(query "$tmp/record.db" 'SELECT count(*) FROM iteration')" ]
+is '... and one of 256 bytes behind each' "$(grep -c 'allgather 1 256$' "$tmp/record")" \
+	"$(query "$tmp/record.db" 'SELECT count(*) FROM iteration')"
+
 # ---- heads of all ranks ----
 
 # heads DB OPTION...: each sample of two requests, of a capture with 8 query heads and 2 KV heads
