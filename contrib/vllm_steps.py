@@ -255,6 +255,18 @@ def attention(kernels):
     return ms * 1e6 / calls, round(calls)
 
 
+def kernels_in(profile, steps):
+    """Kernels of each of these steps, by name, and their times in ms, from PyTorch's profile."""
+    kernels = {}
+    for e in profile.key_averages():
+        ms, n = kernels.get(e.key[:90], (0.0, 0.0))
+        if e.self_device_time_total > 0:
+            kernels[e.key[:90]] = (ms + e.self_device_time_total / 1e3 / steps, n + e.count / steps)
+    found = attention(kernels)
+    return {"gpu_busy_ms": sum(ms for ms, _ in kernels.values()),
+            "attention_ms": found and found[0] * found[1] / 1e6, "kernels": kernels}
+
+
 def attention_names(layers):
     """Backends of attention layers, with the version of FlashAttention where one has it.
 
@@ -305,12 +317,7 @@ class Engine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self.torch, self.sampling, self.delta = torch, SamplingParams, RequestOutputKind.DELTA
-        self.llm = LLMEngine.from_engine_args(EngineArgs(
-            model=folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16",
-            max_num_batched_tokens=a.max_num_batched_tokens, max_num_seqs=a.max_num_seqs,
-            max_model_len=max_model_len, gpu_memory_utilization=a.gpu_memory_utilization,
-            enable_prefix_caching=False, disable_log_stats=True,
-            async_scheduling=not a.sync))
+        self.llm = LLMEngine.from_engine_args(EngineArgs(**self.options(a, folder, max_model_len)))
         self.core = self.llm.engine_core.engine_core
         config = self.core.vllm_config
         self.max_len = config.model_config.max_model_len
@@ -324,6 +331,16 @@ class Engine:
         self.pool = [self.choice.randrange(vocab // 2, vocab) for _ in range(2 * self.max_len)]
         self.clock = Recorder(self.core)
         self.computed = {}              # tokens by request, of step()
+
+    def options(self, a, folder, max_model_len):
+        """Arguments of vLLM's EngineArgs."""
+        return {
+            "model": folder, "load_format": "dummy", "skip_tokenizer_init": True,
+            "dtype": "bfloat16", "max_num_batched_tokens": a.max_num_batched_tokens,
+            "max_num_seqs": a.max_num_seqs, "max_model_len": max_model_len,
+            "gpu_memory_utilization": a.gpu_memory_utilization, "enable_prefix_caching": False,
+            "disable_log_stats": True, "async_scheduling": not a.sync,
+        }
 
     def prompt(self, n):
         start = self.choice.randrange(len(self.pool) - n)
@@ -443,15 +460,7 @@ class Engine:
                 self.step()
             self.torch.cuda.synchronize()
             wall = (time.perf_counter() - t) * 1e3 / steps
-        kernels = {}
-        for e in p.key_averages():
-            ms, n = kernels.get(e.key[:90], (0.0, 0.0))
-            if e.self_device_time_total > 0:
-                kernels[e.key[:90]] = (ms + e.self_device_time_total / 1e3 / steps,
-                                       n + e.count / steps)
-        found = attention(kernels)
-        return {"wall_ms": wall, "gpu_busy_ms": sum(ms for ms, _ in kernels.values()),
-                "attention_ms": found and found[0] * found[1] / 1e6, "kernels": kernels}
+        return dict(wall_ms=wall, **kernels_in(p, steps))
 
     def profile(self, path):
         """Steps of one kind: decodes of some requests, prompts that one step computes, and chunks
