@@ -25,7 +25,8 @@ nobase_dist_pkgdata_SCRIPTS += \
     contrib/rank_ends.sh \
     contrib/schedule_digests.sh \
     contrib/seer_gate_to_safetensors.py contrib/served_table.py contrib/vllm_serve_steps.py \
-    contrib/vllm_collectives.py contrib/vllm_steps.py contrib/watch_engines.py
+    contrib/vllm_collectives.py contrib/vllm_steps.py contrib/vllm_tp_steps.py \
+    contrib/watch_engines.py
 nobase_dist_pkgdata_DATA += \
   contrib/bench.cases contrib/common.sh contrib/later.py contrib/safetensors_file.py \
     contrib/selector/Makefile contrib/selector/pagebound.c contrib/selector/pagebound.h \
@@ -42,4 +43,4 @@ dist_check_SCRIPTS += \
     tests/t-curve.sh \
     tests/t-dense-as-engine.sh tests/t-gguf.sh tests/t-make-tasks.sh tests/t-random-weights.sh \
     tests/t-seer-gate.sh tests/t-vllm-serve-steps.sh tests/t-vllm-steps.sh \
-    tests/t-watch-engines.sh
+    tests/t-vllm-tp-steps.sh tests/t-watch-engines.sh
