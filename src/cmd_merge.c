@@ -57,6 +57,12 @@ static enum ar_status check_inputs(char **in, int n, struct ar_err *err)
 		sqlite3 *db;
 		int64_t version;
 
+		if (store_file_lacks_log(in[i]))
+			return ar_fail(err, AR_DATA,
+				       "%s: its log %s-wal is missing, as in a copy of a file that "
+				       "a run still writes; copy both, or wait for the end of the "
+				       "run",
+				       in[i], in[i]);
 		st = store_file_read(&db, in[i], &version, err);
 		sqlite3_close(db);
 	}

@@ -64,4 +64,19 @@ ok '... and no database' fails 2 'want a database to write' merge
 is 'the output may be an option' "$(merge a.db --no-key --output o.db && runs o.db)" \
 	"$(merge --no-key out2.db a.db && runs out2.db)"
 ok '... which is no input' fails 2 '^attnreplay: o.db: given as output and as input' merge -o o.db a.db o.db
+
+# ---- a copy of a file that a run still writes: its last rows are in the log ----
+
+cp a.db copy.db
+printf '\002\002' | dd of=copy.db bs=1 seek=18 conv=notrunc 2>err
+ok 'a copy without its log is refused' fails 3 \
+	'copy.db: its log copy.db-wal is missing, as in a copy of a file that a run still writes' \
+	merge --no-key live.db copy.db
+"$ATTNREPLAY" report copy.db >out 2>err
+is '... and reports have a warning' "$(grep -c 'warning: copy.db: its log copy.db-wal is missing' err)" 1
+cp a.db copy.db
+printf '\002\002' | dd of=copy.db bs=1 seek=18 conv=notrunc 2>err
+: >copy.db-wal
+is 'one that has its log is taken' "$(merge --no-key live.db copy.db)" \
+	'copy.db: 2 new, 0 there already, 1 not finished'
 finish

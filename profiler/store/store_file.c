@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "kernels/phase.h"
 #include "profiler/store/store_columns.h"
 #include "profiler/store/functions.h"
@@ -315,6 +316,18 @@ static bool has_log(const char *path)
 	int n = snprintf(log, sizeof log, "%s-wal", path);
 
 	return n < (int)sizeof log && !stat(log, &sb);
+}
+
+bool store_file_lacks_log(const char *path)
+{
+	enum { WRITE_VERSION = 18, IN_LOG = 2 }; /* of SQLite's header */
+	unsigned char head[WRITE_VERSION + 1];
+	FILE *f = fopen(path, "rb");
+	const bool whole = f && fread(head, sizeof head, 1, f) == 1;
+
+	if (f)
+		fclose(f);
+	return whole && head[WRITE_VERSION] == IN_LOG && !has_log(path);
 }
 
 static enum ar_status no_space(const char *path, const char *cause, struct ar_err *err)
@@ -746,9 +759,14 @@ enum ar_status store_open_read(sqlite3 **out, const char *path, struct ar_err *e
 {
 	sqlite3 *db = NULL;
 	int64_t version;
-	enum ar_status st = store_file_read(&db, path, &version, err);
+	enum ar_status st;
 
 	*out = NULL;
+	if (store_file_lacks_log(path))
+		log_warn("%s: its log %s-wal is missing, as in a copy of a file that a run still "
+			 "writes; its last rows may be missing, too",
+			 path, path);
+	st = store_file_read(&db, path, &version, err);
 	if (!st)
 		st = store_file_views(db, path, version, err);
 	if (st)

@@ -4,6 +4,7 @@
 #define AR_STORE_FILE_H
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -29,6 +30,10 @@ enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *er
 /* Close db after moving everything into the main file, which can then be copied alone.  db may be
  * NULL. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err);
+
+/* Whether the file's last rows may be in a log beside it, which is not there: the file was copied
+ * while another program wrote it. */
+bool store_file_lacks_log(const char *path);
 
 /* Open a file for reading, without views.  *version: the file's.  A failure is AR_DATA, because the
  * file is input, and its schema may call none but harmless functions. */
