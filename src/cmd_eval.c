@@ -31,7 +31,7 @@ static enum ar_status eval_main(int argc, char **argv, struct ar_err *err)
 static void eval_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tasks", .opts = eval_opts }, { 0 } }, f);
-	run_options_show(false, NULL, show, f);
+	run_options_show(RUN_OWN_RANKS, NULL, show, f);
 }
 
 const struct cmd cmd_eval = {

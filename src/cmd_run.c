@@ -32,7 +32,7 @@ static enum ar_status run_main(int argc, char **argv, struct ar_err *err)
 
 static void run_show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
-	run_options_show(true, NULL, show, f);
+	run_options_show(RUN_OWN_ALL, NULL, show, f);
 }
 
 const struct cmd cmd_run = {

@@ -66,7 +66,7 @@ static void search_show_options(void (*show)(const struct opt_group *, FILE *), 
 	const struct opt_group g[] = { { .title = "Search", .opts = opts }, { 0 } };
 
 	show(g, f);
-	run_options_show(false, NULL, show, f);
+	run_options_show(RUN_OWN_NONE, NULL, show, f);
 }
 
 const struct cmd cmd_search = {

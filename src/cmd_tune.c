@@ -254,7 +254,7 @@ static enum ar_status check_target(struct tune *x, const struct run_options *o, 
 static enum ar_status parse_target(struct tune *x, int argc, char **argv, struct ar_err *err)
 {
 	struct run_options o;
-	enum ar_status st = run_options_init(&o, false, err);
+	enum ar_status st = run_options_init(&o, RUN_OWN_NONE, err);
 
 	x->own = (struct opt_group){ .title = "Tune", .opts = opts, .base = &x->a };
 	if (!st)
@@ -286,7 +286,7 @@ static enum ar_status tune_main(int argc, char **argv, struct ar_err *err)
 static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tune", .opts = opts }, { 0 } }, f);
-	run_options_show(false, opts, show, f);
+	run_options_show(RUN_OWN_NONE, opts, show, f);
 }
 
 const struct cmd cmd_tune = {

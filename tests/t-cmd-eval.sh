@@ -66,6 +66,26 @@ is 'each method has its dense run' "$(query a.db 'SELECT run_id, baseline_run_id
 	WHERE baseline_run_id IS NOT NULL')" '2,1
 3,1'
 
+# ---- ranks ----
+
+ranks() {
+	ATTNREPLAY_NCCL=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so "$ATTNREPLAY" eval --backend cpu \
+		--clock formula --max-num-batched-tokens 128 --weights model --tasks tasks.jsonl --tp 2 "$@"
+}
+ok 'all ranks of a model are evaluated' ranks --ranks local --method "$few" --db ranks.db
+is '... in runs of their own' "$(query ranks.db 'SELECT run_id, method, status FROM v_run')" \
+	"1,dense,done
+2,\"$few\",done"
+likely() { # likely DB: the mean log-probability of a token in hundredths, of dense attention and the method
+	query "$1" "SELECT CAST(round(100 * avg(logprob)) AS INTEGER) AS n FROM eval_token
+		JOIN v_run USING(run_id) WHERE method IN ('dense', '$few') GROUP BY run_id" | tr '\n' ' '
+}
+near() { awk -v a="$1" -v b="$2" 'BEGIN { n = split(a, x); m = split(b, y); bad = n != 2 || m != 2
+	for (i in x) bad += (x[i] - y[i]) ^ 2 > 4; exit bad > 0 }'; }
+ok '... whose tokens are about as likely as with one rank' near "$(likely a.db)" "$(likely ranks.db)"
+ok 'ranks of a launcher have no answers' wrong 'ranks env: answers are those of ranks of this host; give --ranks local' \
+	ranks --ranks env
+
 # ---- what is printed ----
 
 line() { sed -n '/^Answers, those lost/,$p' out | grep "^$1 "; }
@@ -179,7 +199,7 @@ ok '... and weights' wrong 'no weights given; name the folder of a model with --
 ok 'the trace is the tasks' wrong \
 	'trace has no effect: prompts and answers are those of --tasks; leave it out' tiny --trace x.csv
 ok 'one rank of several answers nothing' wrong \
-	'tp 2: one rank alone has partial sums, so its answers are of no model; leave --tp out' \
+	'tp 2: one rank alone has partial sums, so its answers are of no model; give --ranks local, or leave --tp out' \
 	tiny --tp 2
 ok 'a backend without logits is refused' wrong \
 	'weights has no effect with backend cost; leave it out' \

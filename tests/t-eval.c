@@ -149,6 +149,7 @@ static void load(struct eval *e, const char *text)
 	e->r.in.n_runs = 2;
 	e->r.in.plan = plans;
 	e->r.in.model.vocab = VOCAB;
+	e->r.in.model.tp = 1;
 	e->r.in.limits = (struct sched_limits){ .policy = policies[0],
 						.max_batched_tok = 64,
 						.max_seqs = 8,

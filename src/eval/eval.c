@@ -29,8 +29,8 @@ static enum ar_status open_results(struct eval *e, struct ar_err *err)
 	if (e->r.in.n_runs > 1 && !dir)
 		st = ar_nomem(err);
 	if (!st)
-		st = eval_results_open(&e->results, e->r.in.trace, e->r.in.model.vocab,
-				       e->r.in.n_runs, dir, err);
+		st = eval_results_open(&e->results, e->r.in.trace, eval_vocab(e), e->r.in.n_runs,
+				       dir, err);
 	free(dir);
 	return st;
 }

@@ -69,7 +69,8 @@ static enum ar_status dense_first(struct run_options *o, struct ar_err *err)
 	return st;
 }
 
-enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, struct ar_err *err)
+enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, bool local,
+				      struct ar_err *err)
 {
 	static const char *const without[] = { "trace", "merge", "prompts", "temperature" };
 	enum ar_status st;
@@ -87,11 +88,15 @@ enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, 
 	if (!o->weights)
 		return ar_fail(err, AR_USAGE,
 			       "no weights given; name the folder of a model with --weights");
-	if (o->tp > 1)
+	if (o->ranks == RUN_RANKS_ENV)
+		return ar_fail(err, AR_USAGE,
+			       "ranks env: answers are those of ranks of this host; give --ranks "
+			       "local");
+	if (o->tp > 1 && o->ranks == RUN_RANKS_ONE)
 		return ar_fail(err, AR_USAGE,
 			       "tp %lld: one rank alone has partial sums, so its answers are of no "
-			       "model; leave --tp out",
-			       (long long)o->tp);
+			       "model; %sleave --tp out",
+			       (long long)o->tp, local ? "give --ranks local, or " : "");
 	st = opt_set(o->group, "trace", tasks, err);
 	if (!st)
 		st = opt_set(o->group, "prompts", tasks, err);
@@ -105,11 +110,12 @@ enum ar_status eval_options_set(const struct run_command *c, struct run_options 
 {
 	const struct eval_args *a = c->own.base;
 
-	return eval_options_set_tasks(o, a->tasks, err);
+	return eval_options_set_tasks(o, a->tasks, true, err);
 }
 
 struct run_command eval_command(struct eval_args *a)
 {
-	return (struct run_command){ .own = { .title = "Eval", .opts = eval_opts, .base = a },
+	return (struct run_command){ .run_own = RUN_OWN_RANKS,
+				     .own = { .title = "Eval", .opts = eval_opts, .base = a },
 				     .parsed = eval_options_set };
 }

@@ -29,8 +29,8 @@ static enum ar_status check_prompt(const struct eval *e, const struct request *q
 			       " tokens, but the model or --max-model-len "
 			       "allows %" PRId64 "; leave it out with --longest-prompt",
 			       n, e->r.in.limits.max_len);
-	st = tokens_check(p->prompt, p->n_prompt, e->r.in.model.vocab, "prompt", err);
-	return st ? st : tokens_check(p->answer, p->n_answer, e->r.in.model.vocab, "answer", err);
+	st = tokens_check(p->prompt, p->n_prompt, eval_vocab(e), "prompt", err);
+	return st ? st : tokens_check(p->answer, p->n_answer, eval_vocab(e), "answer", err);
 }
 
 /* Find the prompt of each request by its line in the file. */

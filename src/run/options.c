@@ -189,11 +189,6 @@ static const struct opt command_opts[] = {
 	  .may_differ = true, .record_only = true },
 	{ .name = "json", .type = OPT_STR, .off = AT(json), .arg = "FILE", .help = JSON_FILE_HELP,
 	  .may_differ = true, .record_only = true },
-	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local|env",
-	  .def = "one", .choice = ranks,
-	  .help = "which ranks of --tp run: one; all, as processes of this host; or all that a "
-		  "launcher starts, each with this command",
-	  .may_differ = true },
 	{ .name = "rank", .type = OPT_INT, .off = AT(rank), .arg = "R", .max = 1023,
 	  .help = "of --ranks env: the rank of this process, from 0, which the launcher tells",
 	  .may_differ = true, .record_only = true },
@@ -201,6 +196,16 @@ static const struct opt command_opts[] = {
 	  .help = "of --ranks env: file by which the ranks find each other, of a folder that all "
 		  "hosts share; the name of --db with .ncclid unless given",
 	  .may_differ = true, .record_only = true },
+	{ 0 }
+};
+
+/* Of commands that run all ranks. */
+static const struct opt rank_opts[] = {
+	{ .name = "ranks", .type = OPT_ENUM, .off = AT(ranks), .arg = "one|local|env",
+	  .def = "one", .choice = ranks,
+	  .help = "which ranks of --tp run: one; all, as processes of this host; or all that a "
+		  "launcher starts, each with this command",
+	  .may_differ = true },
 	{ .name = "devices", .type = OPT_STR, .off = AT(devices), .arg = "LIST",
 	  .help = "GPUs of the ranks, such as 0,1 or 4-7; if not given, the first ones",
 	  .may_differ = true, .record_only = true },
@@ -451,8 +456,7 @@ static const struct opt gpu_opts[] = {
 
 static const struct opt no_opts[] = { { 0 } };
 
-/* own: the options of 'attnreplay run' alone are among them. */
-static void set_groups(struct run_options *o, bool own)
+static void set_groups(struct run_options *o, enum run_own own)
 {
 	struct opt_group *g = o->group;
 	int n = 0;
@@ -473,9 +477,12 @@ static void set_groups(struct run_options *o, bool own)
 	g[RUN_GROUP_MAIN] = (struct opt_group){ .title = "Run", .opts = main_opts, .base = o };
 	g[RUN_GROUP_COMMAND] = (struct opt_group){
 		.title = "Summary, and commands that did not finish",
-		.opts = own ? command_opts : no_opts,
+		.opts = own == RUN_OWN_ALL ? command_opts : no_opts,
 		.base = o,
 	};
+	g[RUN_GROUP_RANKS] = (struct opt_group){ .title = "Ranks",
+						 .opts = own ? rank_opts : no_opts,
+						 .base = o };
 	g[RUN_GROUP_TRACE] =
 		(struct opt_group){ .title = "Trace", .opts = trace_opts, .base = &o->trace_args };
 	g[RUN_GROUP_SCHED] =
@@ -516,7 +523,7 @@ static void show_but(const struct opt_group *g, const struct opt *hide,
 		show((const struct opt_group[]){ { .title = g->title, .opts = shown }, { 0 } }, f);
 }
 
-void run_options_show(bool own, const struct opt *hide,
+void run_options_show(enum run_own own, const struct opt *hide,
 		      void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	struct run_options o = { 0 };
@@ -697,7 +704,7 @@ static enum ar_status parse_all(struct run_options *o, struct run_command *c, in
 	return st;
 }
 
-enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err)
+enum ar_status run_options_init(struct run_options *o, enum run_own own, struct ar_err *err)
 {
 	*o = (struct run_options){ .repeats = 1 };
 	for (int i = 0; backends[i]; i++) {
@@ -712,7 +719,7 @@ enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err)
 {
-	enum ar_status st = run_options_init(o, !c, err);
+	enum ar_status st = run_options_init(o, c ? c->run_own : RUN_OWN_ALL, err);
 
 	if (st)
 		return st;

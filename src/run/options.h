@@ -29,6 +29,7 @@ enum run_extend { RUN_EXTEND_ERROR, RUN_EXTEND_TILE };
 enum {
 	RUN_GROUP_MAIN,
 	RUN_GROUP_COMMAND,
+	RUN_GROUP_RANKS,
 	RUN_GROUP_TRACE,
 	RUN_GROUP_SCHED,
 	RUN_GROUP_MODEL,
@@ -101,7 +102,11 @@ struct run_options {
 };
 
 /* Another command that makes runs. */
+/* Options that not all commands with runs have: none of them, those of ranks, or all. */
+enum run_own { RUN_OWN_NONE, RUN_OWN_RANKS, RUN_OWN_ALL };
+
 struct run_command {
+	enum run_own run_own;
 	struct opt_group own; /* its own options, which get parsed; the caller releases them */
 	const struct run_setting {
 		const char *name, *value;
@@ -115,8 +120,8 @@ struct run_command {
 /* The replicas, and how requests are routed to them. */
 struct router_rule run_options_route(const struct run_options *o);
 
-/* Set every option to its default.  own: with the options that only 'attnreplay run' has. */
-enum ar_status run_options_init(struct run_options *o, bool own, struct ar_err *err);
+/* Set every option to its default. */
+enum ar_status run_options_init(struct run_options *o, enum run_own own, struct ar_err *err);
 /* Parse the options of runs and *own, which comes first, without checks.  The operands are left in
  * argv[0 .. *argc). */
 enum ar_status run_options_read(struct run_options *o, struct opt_group *own, int *argc,
@@ -126,9 +131,9 @@ enum ar_status run_options_read(struct run_options *o, struct opt_group *own, in
 enum ar_status run_options_parse(struct run_options *o, struct run_command *c, int argc,
 				 char **argv, struct ar_err *err);
 void run_options_release(struct run_options *o);
-/* Show the groups of options.  own: with the options that only 'attnreplay run' has.  hide: leave
- * out the options with a name in this table, as they are the command's own; NULL: none. */
-void run_options_show(bool own, const struct opt *hide,
+/* Show the groups of options.  hide: leave out the options with a name in this table, as they are
+ * the command's own; NULL: none. */
+void run_options_show(enum run_own own, const struct opt *hide,
 		      void (*show)(const struct opt_group *, FILE *), FILE *f);
 
 /* AR_USAGE, naming the option, if a given option has no effect: with any backend (early), or with

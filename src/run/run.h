@@ -155,6 +155,7 @@ struct run_session {
 	struct world *world;	       /* of this rank, unless --ranks one; NULL: it is alone */
 	struct rank_facts *rank_fact;  /* [world_size()] while there is a world */
 	struct barrier_spread barrier; /* of these ranks; -1: not known */
+	bool muted;		       /* another rank than 0: it has no results */
 	bool all_know;		       /* the ranks: why the run failed */
 };
 

@@ -388,7 +388,7 @@ static enum ar_status end_watch(const struct run_session *s, size_t i,
 {
 	enum ar_status st2 = AR_OK;
 
-	if (s->watch)
+	if (s->watch && !s->muted)
 		st2 = s->watch->end(s->watch->ctx, i, res, s->store, st ? NULL : err);
 	return st ? st : st2;
 }
@@ -531,7 +531,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	set_title(r, i, title, sizeof title);
 	cfg.limits.blocks = s->blocks.n ? &s->blocks : NULL;
 	run_set_limits(&cfg, &s->o.objectives);
-	if (s->watch)
+	if (s->watch && !s->muted)
 		s->watch->begin(s->watch->ctx, i);
 	run_energy_begin(s, &r->out.energy);
 	wall->replay_ns = workers_now_ns();

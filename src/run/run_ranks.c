@@ -112,6 +112,7 @@ void run_mute_rank(struct run_session *s)
 	s->o.db = s->o.json = NULL;
 	s->json.f = NULL;
 	s->print = 0;
+	s->muted = true;
 	log_level = LOG_ERROR;
 }
 

@@ -120,7 +120,7 @@ enum ar_status run_open_tokens(struct run_inputs *in, struct run_session *s, str
 							   (s->world ? in->model.tp : 1),
 					       .temperature = s->o.temperature,
 					       .seed = (uint64_t)s->o.seed,
-					       .see = s->watch ? s->watch->see : NULL,
+					       .see = s->watch && !s->muted ? s->watch->see : NULL,
 					       .ctx = s->watch ? s->watch->ctx : NULL },
 			 err);
 	if (st)

@@ -54,7 +54,7 @@ static enum ar_status check_densities(struct sweep_base *b, struct ar_err *err)
 enum ar_status sweep_base_open(struct sweep_base *b, const char *path, const char *version,
 			       struct ar_err *err)
 {
-	enum ar_status st = run_options_init(&b->o, true, err);
+	enum ar_status st = run_options_init(&b->o, RUN_OWN_ALL, err);
 
 	b->version = version;
 	if (!st)
