@@ -101,10 +101,10 @@ struct run_options {
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
-/* Another command that makes runs. */
 /* Options that not all commands with runs have: none of them, those of ranks, or all. */
 enum run_own { RUN_OWN_NONE, RUN_OWN_RANKS, RUN_OWN_ALL };
 
+/* Another command that makes runs. */
 struct run_command {
 	enum run_own run_own;
 	struct opt_group own; /* its own options, which get parsed; the caller releases them */
