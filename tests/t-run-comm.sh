@@ -66,6 +66,10 @@ done
 for other in '--tp 16' '--comm model' '--gpu h100'; do
 	is "... or a ring, with $other" "$(pair $other | comm | cut -d ' ' -f 1-2)" 'a ring'
 done
+for preset in h200-nccl h200-vllm; do
+	is "... with what stages send, of $preset" "$(pair --pp 2 --comm $preset | comm)" \
+		"of 2 ranks, measured: $preset"
+done
 pair --comm h200-nccl --db "$tmp/named.db" >"$tmp/out"
 is '... and stored' "$(query "$tmp/named.db" 'SELECT comm FROM run')" h200-nccl
 ok '... which is refused for other ranks when asked' fails 2 \
