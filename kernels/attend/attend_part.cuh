@@ -74,4 +74,78 @@ static __device__ __forceinline__ void add_part(float *o, float *lse, const stru
 	}
 }
 
+/* Add two more parts, which are added to each other first.  Bits as of add_part(). */
+template <class C>
+static __device__ __forceinline__ void add_pair(float *o, float *lse, const struct part<C> *a,
+						const struct part<C> *b, int i)
+{
+	constexpr int AT_ONCE = C::D == 256 ? 4 : 8;	/* as registers allow */
+	const float2 first_lse = __ldcg(&a->lse[i]), other = __ldcg(&b->lse[i]);
+	float own_weight[2], weight[2], a_weight[2], b_weight[2];
+
+#pragma unroll
+	for (int first = 0; first < C::D / 8; first += AT_ONCE) {
+		float4 v[AT_ONCE], w[AT_ONCE];
+
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++) {
+			v[k] = __ldcg(&a->o[first + k][i]);
+			w[k] = __ldcg(&b->o[first + k][i]);
+		}
+		if (first == 0) {
+			float pair[2] = { first_lse.x, first_lse.y };
+
+			weigh(&pair[0], other.x, &a_weight[0], &b_weight[0]);
+			weigh(&pair[1], other.y, &a_weight[1], &b_weight[1]);
+			weigh(&lse[0], pair[0], &own_weight[0], &weight[0]);
+			weigh(&lse[1], pair[1], &own_weight[1], &weight[1]);
+		}
+		__syncwarp();	/* keeps ptxas from loading everything first */
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++) {
+			const float x[4] = { v[k].x, v[k].y, v[k].z, v[k].w };
+			const float y[4] = { w[k].x, w[k].y, w[k].z, w[k].w };
+			float *to = o + 4 * (first + k);
+
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				const float pair = __fadd_rn(__fmul_rn(a_weight[e / 2], x[e]),
+							     __fmul_rn(b_weight[e / 2], y[e]));
+
+				to[e] = __fadd_rn(__fmul_rn(own_weight[e / 2], to[e]),
+						  __fmul_rn(weight[e / 2], pair));
+			}
+		}
+	}
+}
+
+/* The parts that merge at once, as registers allow. */
+template <class C> constexpr int JOIN = C::D == 256 || C::SKIPS ? 2 : 4;
+
+/* The parts [first, first + n * step) of a tile, n <= JOIN groups of `step` parts, that merge at
+ * once; struct part `first + k * step` holds group k. */
+struct group {
+	int first, n, step;
+	int32_t *left;			/* how many groups lie in memory */
+};
+
+/* Add the groups of g other than number k to group k: neighbours first, then pairs. */
+template <class C>
+static __device__ __forceinline__ void add_others(float *o, float *lse,
+						  const struct part<C> *place,
+						  const struct group &g, int k, int i)
+{
+	const struct part<C> *from = place + g.first;
+	const int pair = (k & 2) ^ 2;
+
+	if ((k ^ 1) < g.n)
+		add_part<C>(o, lse, from + (k ^ 1) * g.step, i);
+	if constexpr (JOIN<C> > 2) {
+		if (pair + 1 < g.n)
+			add_pair<C>(o, lse, from + pair * g.step, from + (pair + 1) * g.step, i);
+		else if (pair < g.n)
+			add_part<C>(o, lse, from + pair * g.step, i);
+	}
+}
+
 #endif

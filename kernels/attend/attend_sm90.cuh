@@ -412,35 +412,45 @@ __device__ __forceinline__ void store_quads(const float *o, const float *lse,
 
 /* ---- parts ---- */
 
-/* Merge with the neighbour part.  True: the neighbour is ready, and this thread block keeps the
+template <class C>
+__device__ __forceinline__ struct group group_of(const struct tile_params *p,
+						 const struct tile_work *t, int step)
+{
+	const int first = t->part & -(JOIN<C> * step);
+
+	return { first, min((t->n_part - first + step - 1) / step, JOIN<C>), step,
+		 &p->tile[t->place + min(first + step, t->n_part - 1)].joined };
+}
+
+/* Merge with the other parts of the group.  True: they are ready, and this thread block keeps the
  * result.  False: this thread block left its part in `own` and must exit.  By all consumers; named
  * barrier 5. */
 template <class C>
-__device__ __forceinline__ bool stays(int32_t *joined, struct part<C> *own, const float *o,
+__device__ __forceinline__ bool stays(const struct group &g, struct part<C> *own, const float *o,
 				      const float *lse, struct smem<C> *s, bool used)
 {
 	const int i = threadIdx.x - 128, n = C::WGS * 128;
 
 	if (i == 0 && !s->joins)
-		s->joins = load_acquire(joined);
+		s->joins = load_acquire(g.left) == g.n - 1;
 	bar_sync(5, n);
 	if (!s->joins) {
 		if (used)
 			leave<C>(own, o, lse, i);
 		bar_sync(5, n);
 		if (i == 0)
-			s->joins = add_acq_rel(joined, 1);
+			s->joins = add_acq_rel(g.left, 1) == g.n - 1;
 		bar_sync(5, n);
 	}
 	return s->joins;
 }
 
 /*
- * Merge the parts of a tile in pairs, then pairs of pairs, and so on.  Slots a and a + step hold
- * parts [a, a + step) and [a + step, a + 2 step).
+ * Merge the parts of a tile in groups of up to JOIN, then groups of groups, and so on.  A group is
+ * added up as a tree of pairs, so the result has the same bits whichever part is last.
  *
- * A counter says whether either side is ready; it lies in the tile of slot a + step in the plan.
- * False: another thread block continues.
+ * A counter says how many of a group are ready; it lies in a tile of the group.  False: another
+ * thread block continues.
  */
 template <class C>
 __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
@@ -451,22 +461,21 @@ __device__ __forceinline__ bool join(float *o, float *lse, struct smem<C> *s,
 	const int i = threadIdx.x - 128;
 
 #pragma unroll 1
-	for (int step = 1; step < t->n_part; step *= 2) {
-		const int own = t->part & -step, other = own ^ step, later = own | step;
-		int32_t *joined = &p->tile[t->place + later].joined;
+	for (int step = 1; step < t->n_part; step *= JOIN<C>) {
+		const struct group g = group_of<C>(p, t, step);
 
-		if (later >= t->n_part)
+		if (g.n == 1)
 			continue;
-		if (!stays<C>(joined, &place[own], o, lse, s, used)) {
+		if (!stays<C>(g, &place[t->part & -step], o, lse, s, used)) {
 			if (C::STREAMS)	/* all know that it does not */
 				bar_sync(5, C::WGS * 128);
 			return false;
 		}
 		if (used)
-			add_part<C>(o, lse, &place[other], i);
+			add_others<C>(o, lse, place, g, (t->part - g.first) / step, i);
 		bar_sync(5, C::WGS * 128);	/* all know that it stays */
 		if (i == 0)
-			*joined = s->joins = 0;
+			*g.left = s->joins = 0;
 	}
 	return true;
 }
@@ -599,16 +608,16 @@ __device__ __forceinline__ bool finish_scores(uint32_t *pr, float *acc, struct r
 	return moves;
 }
 
-/* Look ahead whether the part to merge with is ready, while the last product runs.  By the first
+/* Look ahead whether the parts to merge with are ready, while the last product runs.  By the first
  * consumer. */
 template <class C>
 __device__ __forceinline__ void look_ahead(struct smem<C> *s, const struct tile_params *p,
 					   const struct tile_work *w)
 {
-	const int later = w->part | 1;
+	const struct group g = group_of<C>(p, w, 1);
 
-	if (threadIdx.x == 128 && later < w->n_part)
-		s->joins = load_acquire(&p->tile[w->place + later].joined);
+	if (threadIdx.x == 128 && g.n > 1)
+		s->joins = load_acquire(g.left) == g.n - 1;
 }
 
 /* Let the next product start while this one runs.  ptxas overlaps products only if no product runs
