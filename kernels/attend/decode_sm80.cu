@@ -93,6 +93,15 @@
  * 8 x 8K took 47.5 instead of 40.7, and 32 x 2K 31 instead of 25.  The memory was as busy until the
  * end before, too, and each stretch begins with empty rings.
  *
+ * Copies by TMA gained too little.  A fifth warp asked for boxes of 64 keys by 64 channels, and
+ * went on to the next span while the others computed theirs.  Results had the same bits.  Times in
+ * turns: of this kernel, of tensor maps that ask the L2 cache for 256 bytes, and of those that ask
+ * for 128.  Asking for no more than the box took as long as 128.
+ *	8 x 32K	 132.5 140.6 131.1	32 x 8K	130.1 139.8 129.4	8 query and 2 KV heads:
+ *	8 x 128K 487.2 518.3 483.5	8 x 8K	 41.9  43.7  41.9	64 x 2K	41.9 43.7 42.4
+ *	64 x 4K	 129.3 139.3 129.2				32 x 2K	26.9 27.6 27.0
+ * So the memory's rate depends on which bytes a copy asks for, more than on who asks.
+ *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
  * gained 3 and 1 us, but other batches lost up to 5.
