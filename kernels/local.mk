@@ -92,7 +92,8 @@ DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
     kernels/attend/decode_sm80.cu \
   kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_keys_sm90.cu kernels/delta/delta_rows.cu \
-    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_scan_sm90.cu kernels/delta/delta_step.cu \
+    kernels/delta/delta_scan_sm80.cu kernels/delta/delta_scan_sm90.cu \
+    kernels/delta/delta_step_sm80.cu kernels/delta/delta_step_sm90.cu \
   kernels/drop/index_device.cu kernels/drop/mass_sm80.cu kernels/drop/sum_ranks_device.cu \
   kernels/drop/lazyllm/lazyllm_device.cu \
   kernels/drop/sliminfer/sliminfer_device.cu \

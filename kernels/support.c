@@ -27,6 +27,7 @@ const struct support supports[] = {
 	{ "attend-skip", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue) },
 	{ "columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm90_enqueue), .parts = true },
 	{ "delta", 90, 90, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
+	{ "delta-step", 90, 90, BOTH, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_decode_sm90) },
 	{ "lastq", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_enqueue) },
 	{ "lastq-blocks", 90, 90, 64 | 128, 128, KV, .fn = FN(lastq_sm90_rows_enqueue) },
 	{ "lastq-columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_columns_enqueue) },
@@ -46,6 +47,7 @@ const struct support supports[] = {
 	{ "delta", 80, 0, 64, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 80, 80, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
 	{ "delta", 90, 119, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm80) },
+	{ "delta-step", 80, 0, BOTH, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_decode_sm80) },
 	/* Mamba-2 */
 	{ "ssm", 80, 0, BOTH, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(ssm_prefill_sm80) },
 	/* selectors, and kernels that several selectors share */

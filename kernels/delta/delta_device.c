@@ -92,3 +92,13 @@ enum ar_status delta_prefill(const struct delta_call *c, const struct state_batc
 
 	return st ? st : ((delta_prefill_fn *)fn)(c, b, err);
 }
+
+enum ar_status delta_decode(const struct delta_call *c, int n_row, const int32_t *slot,
+			    struct ar_err *err)
+{
+	const struct attn_shape s = delta_shape(&c->spec);
+	support_fn *fn;
+	enum ar_status st = support_dispatch(&fn, "delta-step", &s, NULL, err);
+
+	return st || !n_row ? st : ((delta_decode_fn *)fn)(c, n_row, slot, err);
+}

@@ -90,6 +90,11 @@ typedef enum ar_status delta_prefill_fn(const struct delta_call *c, const struct
 					struct ar_err *err);
 delta_prefill_fn delta_prefill_sm80, delta_prefill_sm90;
 
+/* delta_decode() by a kernel for all devices, or for Hopper. */
+typedef enum ar_status delta_decode_fn(const struct delta_call *c, int n_row, const int32_t *slot,
+				       struct ar_err *err);
+delta_decode_fn delta_decode_sm80, delta_decode_sm90;
+
 #ifdef __cplusplus
 }
 #endif

@@ -116,16 +116,14 @@ __global__ void __launch_bounds__(GROUPS * D) delta_decode_row(const delta_args 
 
 } /* namespace */
 
-enum ar_status delta_decode(const struct delta_call *c, int n_row, const int32_t *slot,
-			    struct ar_err *err)
+enum ar_status delta_decode_sm80(const struct delta_call *c, int n_row, const int32_t *slot,
+				 struct ar_err *err)
 {
 	const struct delta_args a = { *c, {}, {}, delta_channels(&c->spec),
 				      c->spec.v_heads / c->spec.k_heads };
 	const dim3 grid(c->spec.k_heads, n_row);
 	enum ar_status st = AR_OK;
 
-	if (!n_row)
-		return AR_OK;
 	(c->spec.k_dim == 64 ? delta_decode_row<64> : delta_decode_row<128>)
 		<<<grid, GROUPS * c->spec.k_dim, 0, (cudaStream_t)c->stream>>>(a, slot);
 	CU_LAUNCHED();
