@@ -17,6 +17,8 @@ slurm_starts() {
 	dd if=/dev/urandom of="$tmp/munge.key" bs=128 count=1 status=none
 	chmod 600 "$tmp/munge.key"
 	slurm_conf "$(hostname -s)" >"$tmp/slurm.conf"
+	# Version 2 of cgroups, which a host may have, needs systemd.  Nothing here uses either.
+	echo CgroupPlugin=cgroup/v1 >"$tmp/cgroup.conf"
 	export SLURM_CONF="$tmp/slurm.conf"
 	trap 'slurm_stop; rm -rf "$tmp"' EXIT
 	munged --key-file="$tmp/munge.key" --socket="$tmp/munge.sock" --pid-file="$tmp/munged.pid" \

@@ -9,24 +9,29 @@ cd "$tmp" || exit 99
 unset $(env | sed -n 's/^\(SLURM_[A-Z_]*\|OMPI_[A-Za-z_]*\|PMI[X]*_[A-Z_]*\|NCCL_COMM_ID\)=.*/\1/p')
 fake=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so
 trace=$srcdir/traces/samples/azure-2023-code-200.csv
-OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+# mpirun wants to find what starts ranks on other hosts, of which there are none.
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=sh
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_plm_rsh_agent
 query() { "$ATTNREPLAY" sql --format csv "$1" "$2" 2>/dev/null | tail -n 1; }
 
 with_srun() { srun -n 2 "$@"; }
 with_mpirun() { mpirun -np 2 --oversubscribe "$@"; }
-rank() { # rank PLACE LAUNCHER OPTION...: the command of both ranks
+rank() ( # rank PLACE LAUNCHER OPTION...: the command of both ranks
 	place=$1 with=with_$2
 	shift 2
 	case $place in
-	host) set -- --backend roofline --gpu h100 "$@" ;;
-	GPUs) set -- --backend cuda --sample-layers 2 --capture random:0 --accuracy 0 \
-		--num-gpu-blocks 4000 "$@" ;;
+	host)
+		export ATTNREPLAY_NCCL="$fake"
+		set -- --backend roofline --gpu h100 "$@"
+		;;
+	GPUs)
+		set -- --backend cuda --sample-layers 2 --capture random:0 --accuracy 0 \
+			--num-gpu-blocks 4000 "$@"
+		;;
 	esac
-	[ $place = GPUs ] || export ATTNREPLAY_NCCL="$fake"
 	$with "$ATTNREPLAY" -q run --host none --model llama-3.1-8b --tp 2 --ranks env \
 		--comm-timeout 5s --intervals off "$@"
-}
+)
 whole() { # whole DB STATUS
 	is '... the database is whole' "$(query "$1" 'PRAGMA integrity_check')" ok
 	is '... and has iterations of both ranks' "$(query "$1" "SELECT status IN ($2), (SELECT count(*)
@@ -55,7 +60,7 @@ killed() { # killed PLACE LAUNCHER: a rank, in the middle of a run
 	done
 	wait $! && return 1
 	sed 's/^/# /' err
-	[ -z "$(processes)" ]
+	[ -z "$(processes)" ] && [ -s killed.db ]
 }
 by() { # by LAUNCHER PLACE: runs that end, and one with a killed rank
 	ok "two ranks of $1 end on $2" rank "$2" "$1" --trace "$trace" --requests 10 \
