@@ -43,7 +43,10 @@ rests attention 'attention alone' '--attention-only' "$(set_param attention-only
 rests host 'the host of a preset' 'another machine (--host auto): vLLM served' "$(set_param host "'auto'")
 	UPDATE iteration SET host_ns = 1000; UPDATE run SET host = 'vLLM served'"
 rests host 'no time of the host' 'the host is taken to need no time' 'UPDATE iteration SET host_ns = 0'
-rests collectives 'no collectives of the other 3 ranks' 'without collectives' 'UPDATE model SET tp = 4'
+rests collectives 'collectives of these ranks' 'collectives of 4 ranks ran, with NCCL' "UPDATE model SET tp = 4;
+	UPDATE run SET comm = 'nccl'"
+rests collectives 'no collectives of the other 3 ranks' 'one rank of 4 ran alone: its times are without' \
+	'UPDATE model SET tp = 4'
 rests quantization 'quantization ignored' '--quantization none' "$(set_param quantization "'none'")
 	UPDATE model SET config = '{\"quantization_config\":{}}'"
 rests replicas '4 replicas that do not wait' '4 replicas behind router least are modelled' \

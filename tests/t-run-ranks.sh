@@ -33,7 +33,15 @@ ok 'each method has its ranks' modelled --tp 2 --ranks local --method dense,comp
 	--density 'compact-fp=0.2' --requests 3
 small() { run --backend cpu --model smollm2-135m --tp 3 --capture random:0 --accuracy 0 \
 	--sample-layers 1 --requests 2 --max-prompt-tokens 64 --max-output-tokens 3 "$@"; }
-ok 'ranks run on processors, too' small --ranks local
+ok 'ranks run on processors, too' eval 'small --ranks local --intervals off --db "$tmp/small.db" >"$tmp/out"'
+ok '... which says how evenly they leave a barrier' \
+	grep -Eq '; they leave a barrier within [0-9.]+ us, in 99 % within [0-9.]+ us$' "$tmp/out"
+is '... and stores it' "$(query "$tmp/small.db" 'SELECT barrier_spread_ns > 0,
+	barrier_p99_ns >= barrier_spread_ns FROM run')" 1,1
+is '... not of ranks without kernels' "$(query "$tmp/all2.db" 'SELECT barrier_spread_ns IS NULL,
+	barrier_p99_ns IS NULL FROM run')" 1,1
+ok '... and a report knows that they ran' \
+	eval '"$ATTNREPLAY" report "$tmp/small.db" | grep -q "the times of 3 ranks are without collectives"'
 
 drops() { # drops DB DROPPER OPTION...
 	db=$tmp/$1 method=dense+$2
@@ -91,6 +99,11 @@ ok '... without a message where none does' [ "$(grep -c 'allgather 1 [12][48]0$'
 	"$(query "$tmp/record.db" 'SELECT count(*) FROM iteration')" ]
 is '... and one of 256 bytes behind each' "$(grep -c 'allgather 1 256$' "$tmp/record")" \
 	"$(query "$tmp/record.db" 'SELECT count(*) FROM iteration')"
+ok 'a model is timed with its messages' run --backend cpu --accuracy 0 --weights "$tmp/model" \
+	--prompts "$tmp/prompts.jsonl" --trace "$tmp/two.csv" --tp 2 --ranks local --db "$tmp/timed.db" \
+	--intervals off
+ok '... and a report says so' eval '"$ATTNREPLAY" report "$tmp/timed.db" |
+	grep -q "collectives of 2 ranks ran, with NCCL; ranks leave the barrier where their times begin"'
 
 # ---- heads of all ranks ----
 

@@ -198,7 +198,7 @@ is 'ranks run the whole model together' "$(cat err; sed -n 's/^dense: \(.*\) in 
 	'4 requests ok, 0 rejected, 0 unfinished'
 is '... and the header says so' "$(sed -n 3p out)" 'weights   tiny, a slice on each of 2 ranks'
 is '... as does table Runs' "$(query ranks.db 'SELECT capture FROM v_run')" 'weights of tiny'
-ok '... and no note calls it a part' eval '! "$ATTNREPLAY" report ranks.db | grep "ran alone with its slices"'
+ok '... and no note calls it a part' eval '! "$ATTNREPLAY" report ranks.db | grep "ran alone"'
 query ranks.db 'SELECT 32 * (prefill_tokens + decode_tokens) AS n FROM iteration
 	WHERE batch_size > 0 ORDER BY iter_no' | awk '{ for (i = 0; i < 5; i++) print }' >want
 awk '/^allreduce 9 / { print $3 }' messages >got

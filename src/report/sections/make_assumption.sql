@@ -60,8 +60,10 @@ WITH
     SELECT run_id, 21, 'collectives', 'time',
       CASE comm WHEN 'none' THEN printf('no collectives of the other %d ranks', tp - 1)
         WHEN 'model' THEN 'modelled collectives' WHEN 'costs' THEN 'collectives of the costs'
+        WHEN 'nccl' THEN 'collectives of these ranks'
         ELSE 'collectives of another machine' END,
-      CASE comm WHEN 'none' THEN printf('one rank of %d ran alone: its times are without collectives', tp)
+      CASE comm WHEN 'none' THEN printf(iif(nccl IS NULL, 'one rank of %d ran alone: its times are',
+            'the times of %d ranks are') || ' without collectives', tp)
         WHEN 'model' THEN printf('collectives of %d ranks are those of a ring over the link of the GPU,'
           || ' modelled, not measured, and no rank is late', tp)
         WHEN 'costs' THEN printf('collectives of %d ranks are in the costs, or those of --comm', tp)
@@ -70,7 +72,9 @@ WITH
             || ' within %.2f us, in 99 %% within %.2f us', barrier_spread_ns / 1e3, barrier_p99_ns / 1e3))
         ELSE printf('collectives of %d ranks are from %s, and no rank is late', tp, comm) END
     FROM (
-      SELECT run.run_id, tp, barrier_spread_ns, barrier_p99_ns, coalesce(run.comm, CASE
+      SELECT run.run_id, tp, nccl, barrier_spread_ns, barrier_p99_ns, coalesce(run.comm, CASE
+        WHEN clock = 'cpu' AND nccl IS NOT NULL
+          AND run.run_id IN (SELECT run_id FROM param WHERE key = 'weights') THEN 'nccl'
         WHEN p.value IS NULL OR p.value = 'none' OR gpu_id IS NULL AND clock <> 'modelled'
           OR run.run_id IN (SELECT run_id FROM param WHERE key = 'attention-only' AND value) THEN 'none'
         WHEN clock = 'cost' THEN 'costs' WHEN p.value = 'auto' THEN 'model' ELSE p.value END) AS comm
