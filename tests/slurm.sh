@@ -34,8 +34,8 @@ slurm_conf() { # slurm_conf NODE
 	cat <<END
 ClusterName=one
 SlurmctldHost=$1(127.0.0.1)
-SlurmctldPort=$((20000 + $$ % 20000))
-SlurmdPort=$((20001 + $$ % 20000))
+SlurmctldPort=$((20000 + 2 * ($$ % 6000)))
+SlurmdPort=$((20001 + 2 * ($$ % 6000)))
 SlurmUser=root
 AuthInfo=socket=$tmp/munge.sock
 StateSaveLocation=$tmp/state
