@@ -143,7 +143,7 @@ static void as_sweep(const char *path)
 	struct ar_err err = { 0 };
 	struct texts t = { 0 };
 
-	must(!run_options_init(&o, true, &err), err.msg);
+	must(!run_options_init(&o, RUN_OWN_ALL, &err), err.msg);
 	if (sweep_load(&s, path, o.group, &err)) {
 		told(&err);
 	} else {

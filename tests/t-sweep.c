@@ -19,7 +19,7 @@ static enum ar_status load(struct sweep *s, struct run_options *o, const char *t
 	enum ar_status st;
 
 	file_write("f.sweep", text, strlen(text));
-	st = run_options_init(o, true, err);
+	st = run_options_init(o, RUN_OWN_ALL, err);
 	return st ? st : sweep_load(s, "f.sweep", o->group, err);
 }
 
@@ -156,7 +156,7 @@ static void test_refused(void)
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		refused(bad[i].file, bad[i].want);
-	if (run_options_init(&o, true, &err))
+	if (run_options_init(&o, RUN_OWN_ALL, &err))
 		bail_out("%s", err.msg);
 	is_int(sweep_load(&s, "no.sweep", o.group, &err), AR_DATA, "a file must be there");
 	is_str(err.msg, "no.sweep: No such file or directory", "... it is named");
