@@ -79,7 +79,7 @@ template <class C>
 static __device__ __forceinline__ void add_pair(float *o, float *lse, const struct part<C> *a,
 						const struct part<C> *b, int i)
 {
-	constexpr int AT_ONCE = C::D == 256 ? 4 : 8;	/* as registers allow */
+	constexpr int AT_ONCE = 8;	/* as registers allow */
 	const float2 first_lse = __ldcg(&a->lse[i]), other = __ldcg(&b->lse[i]);
 	float own_weight[2], weight[2], a_weight[2], b_weight[2];
 
