@@ -30,7 +30,7 @@ submit() { sbatch --parsable --array="$1" --output="$tmp/run/%A_%a.log" --time=5
 	"$srcdir/contrib/slurm/sweep.sbatch" job.sweep out; }
 ended() { [ -z "$(squeue -h)" ]; }
 states() { sweep --plan --out out | cut -f 1,3 | tr '\t\n' ': '; }
-works() { ls /tmp/attnreplay-*-"$(sweep --plan --index 9 | cut -f 2)"-*.db >/dev/null 2>&1; }
+works() { ls /tmp/attnreplay-*/"$(sweep --plan --index 9 | cut -f 2)".db >/dev/null 2>&1; }
 
 is 'the file has 12 points' "$(sweep --count)" 12
 job=$(submit 0-11:3)
