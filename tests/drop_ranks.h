@@ -13,8 +13,8 @@ enum { DROP_RANKS = 2 };
 struct batch_case drop_rank_case(const struct batch_case *whole, int rank);
 void drop_rank_free(struct batch_case *c);
 
-/* What ranks gather.  First each makes its calls alone, and what it sends is kept.  Then each makes
- * them again and gets what all have sent. */
+/* Let ranks gather in one process.  The first time each rank makes its calls alone, and this keeps
+ * its messages.  The second time each rank gets the messages of all. */
 struct drop_meeting {
 	void (*copy)(void *to, const void *from, size_t bytes); /* here or on a device */
 	bool together;						/* the second time */

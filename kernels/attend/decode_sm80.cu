@@ -95,9 +95,8 @@
  *
  * Copies by TMA gained too little.  A fifth warp asked for boxes of 64 keys by 64 channels, and
  * went on to the next span while the others computed theirs.  Results had the same bits.  Times in
- * turns: of this kernel, of tensor maps that ask the L2 cache for 256 bytes, and of those that ask
- * for 128.  Asking for no more than the box took as long as 128.  Boxes of whole rows took 132.7,
- * 483.5 and 129.8 for the batches of the first column, with 128.
+ * turns: this kernel, then boxes with an L2 promotion of 256 bytes, then of 128.  No promotion took
+ * as long as 128.  Boxes of whole rows, with 128, took 132.7, 483.5 and 129.8 in the first column.
  *	8 x 32K	 132.5 140.6 131.1	32 x 8K	130.1 139.8 129.4	8 query and 2 KV heads:
  *	8 x 128K 487.2 518.3 483.5	8 x 8K	 41.9  43.7  41.9	64 x 2K	41.9 43.7 42.4
  *	64 x 4K	 129.3 139.3 129.2				32 x 2K	26.9 27.6 27.0

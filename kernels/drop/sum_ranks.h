@@ -25,8 +25,9 @@ struct score_parts {
 	int64_t pitch;
 };
 
-/* Replace the parts of this rank's heads by those of ranks, on the stream.  round: add to bf16.
- * work: of sum_ranks_bytes(). */
+/* Add up the parts of this rank's heads, and gather the sums of all ranks, on the stream.  p: parts
+ * of heads; it becomes those sums, one part a rank.  round: the sums are rounded to bf16.  work:
+ * sum_ranks_bytes() bytes. */
 enum ar_status sum_ranks_enqueue(const struct drop_ranks *ranks, struct score_parts *p, bool round,
 				 void *work, void *stream, struct ar_err *err);
 size_t sum_ranks_bytes(int ranks, int64_t pitch);

@@ -35,7 +35,7 @@ enum ar_status kv_blocks_init(struct kv_blocks *b, struct block_pool *pool, cons
 	return AR_OK;
 }
 
-/* Twice as many buckets: the keys of each are those of two. */
+/* Double the number of buckets: each shares its keys with a new one. */
 static void split_buckets(struct kv_blocks *b)
 {
 	const uint32_t m = b->mask + 1;

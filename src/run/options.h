@@ -101,7 +101,7 @@ struct run_options {
 	struct opt_group group[RUN_GROUP_BACKEND + RUN_BACKENDS_MAX + 1];
 };
 
-/* Options that not all commands with runs have: none of them, those of ranks, or all. */
+/* Which of the options that `run` alone had a command takes: none, those of ranks, or all. */
 enum run_own { RUN_OWN_NONE, RUN_OWN_RANKS, RUN_OWN_ALL };
 
 /* Another command that makes runs. */
