@@ -183,29 +183,38 @@ static void mark_past(const struct attn_batch *b, int first, int n, uint8_t *mar
 	c->tiles_sel += before > 0 ? before : 0;
 }
 
-/* How many keys of [first, end) the band hides from the row at pos. */
-static int count_hidden(const struct attn_band *band, int total, int pos, int first, int end)
+/* The sum of min(x, most) over x from 1 to n. */
+static int64_t sum_up_to(int64_t n, int64_t most)
 {
-	int lo = first > band->init ? first : band->init;
-	int hi = end < pos - band->local + 1 ? end : pos - band->local + 1;
+	int64_t slope = n < most ? n : most;
 
-	return band->local && pos < total - band->last && hi > lo ? hi - lo : 0;
+	return n > 0 ? slope * (slope + 1) / 2 + (n - slope) * most : 0;
+}
+
+/* (row, key) pairs of the rows at [lo, hi) and the keys of [first, last) that lie at least back
+ * before their row. */
+static int64_t count_below(int lo, int hi, int first, int last, int back)
+{
+	int64_t from = first + back - 1; /* the last row that sees none */
+
+	return hi > lo && last > first ?
+		       sum_up_to(hi - 1 - from, last - first) - sum_up_to(lo - 1 - from, last - first) :
+		       0;
 }
 
 /* Count the run of keys from first on for the rows [lo, hi) of request 0. */
 static void count_run(const struct attn_batch *b, int first, const struct attn_band *band, int lo,
 		      int hi, uint8_t *mark, struct selection_count *c)
 {
-	int ctx = b->rows.pos0[0], total = b->keys.len[0] + b->rows.left[0];
-	int last = first + b->shape.page_tok;
+	int ctx = b->rows.pos0[0], last = first + b->shape.page_tok;
+	int tail = b->keys.len[0] + b->rows.left[0] - band->last - ctx;
+	int shown = first > band->init ? first : band->init;
 
 	mark_past(b, first, b->shape.page_tok, mark, c);
-	for (int pos = ctx + lo; pos < ctx + hi; pos++) {
-		int end = pos + 1 < last ? pos + 1 : last;
-
-		if (end > first)
-			c->exec_sel += end - first - count_hidden(band, total, pos, first, end);
-	}
+	c->exec_sel += count_below(ctx + lo, ctx + hi, first, last, 0);
+	if (band->local)
+		c->exec_sel -= count_below(ctx + lo, ctx + (hi < tail ? hi : tail), shown, last,
+					   band->local);
 }
 
 /* One query head of request 0. */
