@@ -195,10 +195,11 @@ static int64_t sum_up_to(int64_t n, int64_t most)
  * before their row. */
 static int64_t count_below(int lo, int hi, int first, int last, int back)
 {
-	int64_t from = first + back - 1; /* the last row that sees none */
+	int64_t none = first + back - 1; /* the last row that sees none */
+	int64_t most = last - first;
 
-	return hi > lo && last > first ?
-		       sum_up_to(hi - 1 - from, last - first) - sum_up_to(lo - 1 - from, last - first) :
+	return hi > lo && most > 0 ?
+		       sum_up_to(hi - 1 - none, most) - sum_up_to(lo - 1 - none, most) :
 		       0;
 }
 
