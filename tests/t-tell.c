@@ -116,6 +116,11 @@ static void test_spread(void)
 	is_int(x.p99_ns, 198, "... and what 99 of 100 do not exceed");
 	x = barrier_spread((int64_t[]){ 7, 7, 7 }, RANKS, 1);
 	ok(!x.p50_ns && !x.p99_ns, "a single one that all leave at once");
+	x = barrier_spread((int64_t[]){ 9, -1, 9, 9, 9, 10, -1, 9, 12 }, RANKS, 3);
+	ok(x.p50_ns == 3 && x.p99_ns == 3,
+	   "a repeat for which the host of a rank was late is none");
+	x = barrier_spread((int64_t[]){ -1, 9, 9, -1, -1, 9 }, RANKS, 2);
+	ok(x.p50_ns == -1 && x.p99_ns == -1, "... and if there is no other, nothing is known");
 }
 
 int main(void)

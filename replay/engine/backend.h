@@ -152,8 +152,8 @@ struct backend {
 	void (*layer_work)(const void *self, int i, struct layer_work *out);
 	/* The request finished or was preempted: forget its state beside its tables. */
 	void (*drop)(void *self, uint32_t req);
-	/* Time the second of two barriers of all ranks in a row, n times, to ns[n].  NULL: the
-	 * backend has none. */
+	/* Time the second of two barriers of all ranks in a row, n times, to ns[n]; -1: a time is
+	 * not right, as the host was late.  NULL: the backend has none. */
 	enum ar_status (*barriers)(void *self, int n, int64_t *ns, struct ar_err *err);
 	/* Nothing runs any more: forget what depends on env.world, which ends before the backend.
 	 * NULL: nothing does. */

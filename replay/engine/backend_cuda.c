@@ -513,10 +513,10 @@ static enum ar_status meet(struct cuda *c, struct ar_err *err)
 		       AR_OK;
 }
 
-static enum ar_status time_barrier(struct cuda *c, int64_t *ns, struct ar_err *err)
+/* Enqueue two barriers in a row, and events around the second. */
+static enum ar_status enqueue_barriers(struct cuda *c, struct ar_err *err)
 {
 	enum ar_status st = hold_gpu(c, err);
-	float ms = 0;
 
 	if (!st)
 		st = meet(c, err);
@@ -526,12 +526,23 @@ static enum ar_status time_barrier(struct cuda *c, int64_t *ns, struct ar_err *e
 		st = meet(c, err);
 	if (!st)
 		CU(cudaEventRecord(c->clock.end, c->device.stream));
+out:
+	return st;
+}
+
+/* *ns: -1 where the GPU waited for the host. */
+static enum ar_status time_barrier(struct cuda *c, int64_t *ns, struct ar_err *err)
+{
+	enum ar_status st = enqueue_barriers(c, err);
+	const bool late = *c->clock.go == LAYER_HOLD_OVER;
+	float ms = 0;
+
 	release_gpu(&c->clock);
 	if (!st)
 		st = cuda_wait(c, err);
 	if (!st)
 		CU(cudaEventElapsedTime(&ms, c->clock.begin, c->clock.end));
-	*ns = (int64_t)((double)ms * 1e6);
+	*ns = late ? -1 : (int64_t)((double)ms * 1e6);
 out:
 	return st;
 }

@@ -16,7 +16,8 @@ struct barrier_spread {
 	int64_t p50_ns, p99_ns;
 };
 
-/* ns: [ranks][n] times of n repeats; its values are lost. */
+/* ns: [ranks][n] times of n repeats; its values are lost.  A repeat with a time of -1 does not
+ * count.  -1: none counts. */
 struct barrier_spread barrier_spread(int64_t *ns, int ranks, int n);
 
 #endif
