@@ -318,16 +318,32 @@ static bool has_log(const char *path)
 	return n < (int)sizeof log && !stat(log, &sb);
 }
 
-bool store_file_lacks_log(const char *path)
+/* Of SQLite's header: bytes and values. */
+enum { WRITE_VERSION = 18, IN_LOG = 2, PAGES = 28, HEAD_BYTES = 32 };
+
+static bool read_head(const char *path, unsigned char head[HEAD_BYTES])
 {
-	enum { WRITE_VERSION = 18, IN_LOG = 2 }; /* of SQLite's header */
-	unsigned char head[WRITE_VERSION + 1];
 	FILE *f = fopen(path, "rb");
-	const bool whole = f && fread(head, sizeof head, 1, f) == 1;
+	const bool whole = f && fread(head, HEAD_BYTES, 1, f) == 1;
 
 	if (f)
 		fclose(f);
-	return whole && head[WRITE_VERSION] == IN_LOG && !has_log(path);
+	return whole;
+}
+
+bool store_file_lacks_log(const char *path)
+{
+	unsigned char head[HEAD_BYTES];
+
+	return read_head(path, head) && head[WRITE_VERSION] == IN_LOG && !has_log(path);
+}
+
+bool store_file_is_blank(const char *path)
+{
+	static const unsigned char one[] = { 0, 0, 0, 1 };
+	unsigned char head[HEAD_BYTES];
+
+	return read_head(path, head) && !memcmp(head + PAGES, one, sizeof one);
 }
 
 static enum ar_status no_space(const char *path, const char *cause, struct ar_err *err)
@@ -655,22 +671,24 @@ out:
 }
 
 /* ANALYZE estimates the sizes of tables, by which SQLite orders joins.  Journal mode DELETE leaves
- * a single file, which can be read in a folder that is not writable.  The mode cannot be set while
- * somebody reads.  Then the log stays beside the file, which is as safe. */
+ * a single file, which can be read in a folder that is not writable.  It is set even where a
+ * full disk has no room for ANALYZE.  It cannot be set while somebody reads.  Then the log stays
+ * beside the file, which is as safe. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err)
 {
+	static const char *const last[] = { "PRAGMA analysis_limit = 400; ANALYZE main",
+					    "PRAGMA journal_mode = DELETE" };
 	enum ar_status st = AR_OK;
-	int rc;
 
 	if (!db)
 		return AR_OK;
 	sqlite3_busy_timeout(db, 0);
-	rc = sqlite3_exec(db,
-			  "PRAGMA analysis_limit = 400; ANALYZE main; "
-			  "PRAGMA journal_mode = DELETE",
-			  NULL, NULL, NULL);
-	if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
-		st = store_sql_fail(db, path, err);
+	for (int i = 0; i < 2; i++) {
+		const int rc = sqlite3_exec(db, last[i], NULL, NULL, NULL);
+
+		if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED && !st)
+			st = store_sql_fail(db, path, err);
+	}
 	sqlite3_close(db);
 	return st;
 }

@@ -34,6 +34,8 @@ enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *er
 /* Whether the file's last rows may be in a log beside it, which is not there: the file was copied
  * while another program wrote it. */
 bool store_file_lacks_log(const char *path);
+/* Whether the file has no table: the first program to write it ended before. */
+bool store_file_is_blank(const char *path);
 
 /* Open a file for reading, without views.  *version: the file's.  A failure is AR_DATA, because the
  * file is input, and its schema may call none but harmless functions. */
