@@ -48,6 +48,16 @@ static int poll_interrupt(void *unused)
 	return ar_interrupted();
 }
 
+static enum ar_status check_log(const char *path, struct ar_err *err)
+{
+	if (!store_file_lacks_log(path))
+		return AR_OK;
+	return ar_fail(err, AR_DATA,
+		       "%s: its log %s-wal is missing, as in a copy of a file that a run still "
+		       "writes; copy both, or wait for the end of the run",
+		       path, path);
+}
+
 /* A call with an input that cannot be read makes no output. */
 static enum ar_status check_inputs(char **in, int n, struct ar_err *err)
 {
@@ -57,12 +67,9 @@ static enum ar_status check_inputs(char **in, int n, struct ar_err *err)
 		sqlite3 *db;
 		int64_t version;
 
-		if (store_file_lacks_log(in[i]))
-			return ar_fail(err, AR_DATA,
-				       "%s: its log %s-wal is missing, as in a copy of a file that "
-				       "a run still writes; copy both, or wait for the end of the "
-				       "run",
-				       in[i], in[i]);
+		st = check_log(in[i], err);
+		if (st)
+			return st;
 		st = store_file_read(&db, in[i], &version, err);
 		sqlite3_close(db);
 	}
@@ -78,8 +85,10 @@ static enum ar_status merge(const char *out, char **in, int n, const struct merg
 	struct merge_count count;
 	struct ar_err close_err;
 	sqlite3 *db;
-	enum ar_status st = check_inputs(in, n, err), close_st;
+	enum ar_status st = store_file_is_blank(out) ? AR_OK : check_log(out, err), close_st;
 
+	if (!st)
+		st = check_inputs(in, n, err);
 	if (!st)
 		st = store_file_open(&db, out, err);
 	if (st)

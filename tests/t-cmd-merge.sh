@@ -42,6 +42,17 @@ c.db: 0 new, 2 there already, 1 not finished'
 	ok 'a full disk ends it' full
 	is '... and the next call completes it' "$(merge full.db b.db)" \
 		'b.db: 2 new, 0 there already, 1 not finished'
+	# limits in steps of half a page, up to the size of the whole
+	filled() {
+		size=$(($(wc -c <full.db) / 512))
+		least=$((size - 160))
+		while [ $((size -= 16)) -gt $least ]; do
+			rm full.db
+			sh -c "ulimit -f $size; exec \"\$ATTNREPLAY\" merge full.db b.db" >out 2>&1 && return 1
+			merge full.db b.db >>out 2>&1 || { sed "s/^/# limit $size: /" out && return 1; }
+		done
+	}
+	ok '... whatever was written' filled
 	ln -s b.db other.db
 	ok 'the output is no input' says 2 \
 		'b.db: given as output and as input; name another file' merge b.db c.db other.db
@@ -72,6 +83,11 @@ printf '\002\002' | dd of=copy.db bs=1 seek=18 conv=notrunc 2>err
 ok 'a copy without its log is refused' fails 3 \
 	'copy.db: its log copy.db-wal is missing, as in a copy of a file that a run still writes' \
 	merge --no-key live.db copy.db
+before=$(cksum copy.db)
+ok '... and nothing is added to it' fails 3 \
+	'copy.db: its log copy.db-wal is missing, as in a copy of a file that a run still writes' \
+	merge --no-key copy.db a.db
+is '... so it stays as it is' "$(cksum copy.db)" "$before"
 "$ATTNREPLAY" report copy.db >out 2>err
 is '... and reports have a warning' "$(grep -c 'warning: copy.db: its log copy.db-wal is missing' err)" 1
 cp a.db copy.db
@@ -79,4 +95,5 @@ printf '\002\002' | dd of=copy.db bs=1 seek=18 conv=notrunc 2>err
 : >copy.db-wal
 is 'one that has its log is taken' "$(merge --no-key live.db copy.db)" \
 	'copy.db: 2 new, 0 there already, 1 not finished'
+is '... or added to' "$(merge --no-key copy.db a.db)" 'a.db: 2 new, 0 there already, 1 not finished'
 finish
