@@ -28,7 +28,7 @@ def perf_counter():
 time.sleep, time.perf_counter = sleep, perf_counter
 E
 # A kernel of attention and one of collectives run in each layer, of which there are two.  The GPU
-# is as fast as the host.
+# is as fast as the host, which is slower by a millisecond once the profiler has run.
 cat >"$tmp/fake/torch/__init__.py" <<'E'
 import time
 __version__ = "2"
@@ -40,7 +40,14 @@ class cuda:
     Event = Event
     synchronize = staticmethod(lambda: None)
     get_device_name = staticmethod(lambda: "Test GPU")
-traced = []
+class inference_mode:
+    def __enter__(self): pass
+    def __exit__(self, *x): pass
+bfloat16 = "bf16"
+def ones(tokens, hidden, dtype, device):
+    assert hidden == 64 and dtype == "bf16" and device == "cuda"
+    return tokens
+traced, started, asked = [], [], []     # asked: rounds that have ended
 from torch import profiler
 E
 cat >"$tmp/fake/torch/profiler.py" <<'E'
@@ -49,7 +56,7 @@ class ProfilerActivity:
     CUDA = 0
 class profile:
     def __init__(self, activities): assert activities == [0]
-    def start(self): self.steps = 0; torch.traced.append(self)
+    def start(self): self.steps = 0; torch.traced.append(self); torch.started.append(self)
     def stop(self): torch.traced.remove(self)
     def key_averages(self):
         class Kernel:
@@ -72,9 +79,10 @@ class EngineArgs:
     def __init__(self, **k): self.__dict__.update(k)
 E
 cat >"$fake/distributed/parallel_state.py" <<'E'
+import time
 from types import SimpleNamespace as NS
 def get_tp_group():
-    return NS(device_communicator=NS(ca_comm=NS(disabled=True), pynccl_comm=NS(disabled=False),
+    return NS(all_reduce=lambda tokens: time.sleep(20e-6 + tokens * 1e-8), device_communicator=NS(ca_comm=NS(disabled=True), pynccl_comm=NS(disabled=False),
                                      qr_comm=None, device=0))
 E
 cat >"$fake/v1/engine/llm_engine.py" <<'E'
@@ -83,7 +91,8 @@ from types import SimpleNamespace as NS
 import torch
 class Runner:
     def execute_model(self, output, tensors=None):
-        time.sleep(0.002 + sum(output.num_scheduled_tokens.values()) * 1e-6)
+        slow = float(os.environ.get("SLOW", "0")) * (len(torch.asked) == 2) + bool(torch.started)
+        time.sleep(0.002 + 0.001 * slow + sum(output.num_scheduled_tokens.values()) * 1e-6)
         for p in torch.traced: p.steps += 1
     def sample_tokens(self, grammar): time.sleep(0.001)
 class LLMEngine:
@@ -106,7 +115,9 @@ class LLMEngine:
         self.engine_core = NS(engine_core=NS(vllm_config=config, batch_queue=None,
             scheduler=NS(schedule=lambda n: n, update_from_output=lambda: None),
             model_executor=NS(execute_model=lambda n: None, sample_tokens=lambda n: None)))
-    def collective_rpc(self, method, args): return [getattr(w, method)(*args) for w in self.workers]
+    def collective_rpc(self, method, args):
+        if method == "watch_collective" and args[0] == 512: torch.asked.append(method)
+        return [getattr(w, method)(*args) for w in self.workers]
     def has_unfinished_requests(self): return bool(self.requests)
     def add_request(self, name, prompt, params):
         self.n += 1
@@ -162,8 +173,27 @@ ok 'prompts are one a step' holds "$tmp/out" 'all(x["prefill%d" % n]["steps"] ==
 ok 'kernels are those of a step' holds "$tmp/out" 'all(abs(x[k]["kernels"]["AllReduce"][1] - 2) < 1e-9
 	and abs(x[k]["attention_ms"] - .1) < 1e-9 for k in x if k != "engine")'
 
+ok 'the host takes this long for an all-reduce' holds "$tmp/out" '[len(us) == 2 and
+	abs(us[1] - 20.125 - n / 100) < .01 for r in x["engine"]["collective_us"] for n, us in
+	((int(n), us) for n, us in r.items())] == [True] * 4'
+
+# The third round is slower, by two milliseconds in each of two workers.
+ok 'three rounds' env SLOW=2 "$python" "$srcdir/contrib/vllm_tp_steps.py" "$tmp/model.json" \
+	"$tmp/out" --rounds 3 --again decode8,prefill512
+ok '... of the kinds that are asked for' holds "$tmp/out" '[k for k in x if k != "engine" and
+	len(x[k]["rounds"]) == 3] == ["decode8", "prefill512"] and len(x["decode1"]["rounds"]) == 1'
+ok '... have medians and a range' holds "$tmp/out" 'abs(x["decode8"]["period"] - 6.516) < .03 and
+	abs(x["decode8"]["range"][0] - 6.516) < .03 and abs(x["decode8"]["range"][1] - 10.516) < .03'
+ok '... of the launch, too' holds "$tmp/out" 'abs(x["decode8"]["launch"] - 3.008) < .03 and
+	abs(x["decode8"]["rounds"][2][1]["launch"] - 5.008) < .03'
+
 # Sleeps move the clock alone, so files of turns are there or are not.
-touch "$tmp/turn.go" "$tmp/turn.end"
+touch "$tmp/turn.1.go" "$tmp/turn.profile.go" "$tmp/turn.end"
 ok 'an engine takes its turn' steps --turn "$tmp/turn"
-ok '... and says when' [ -e "$tmp/turn.ready" -a -e "$tmp/turn.done" ]
+ok '... and says when' [ -e "$tmp/turn.ready" -a -e "$tmp/turn.1.done" -a -e "$tmp/turn.profile.done" ]
+ok '... with kernels' holds "$tmp/out" '"kernels" in x["prefill8192"]'
+touch "$tmp/other.1.go" "$tmp/other.end"
+ok 'it ends before its turn for kernels' steps --turn "$tmp/other"
+ok '... with the times' holds "$tmp/out" 'x["prefill8192"]["steps"] == 5 and
+	not any("kernels" in k for k in x.values())'
 finish
