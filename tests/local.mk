@@ -57,7 +57,7 @@ tests_libtest_a_SOURCES = \
     tests/trace_text.h tests/verify-case.c tests/verify-case.h tests/watch_gpu.c \
     tests/watch_gpu.h \
     tests/whole_model.c tests/whole_model.h
-EXTRA_DIST += tests/plugin_fault.c tests/slurm.sh tests/tap.sh
+EXTRA_DIST += tests/fake_vllm.sh tests/plugin_fault.c tests/slurm.sh tests/tap.sh
 
 check_PROGRAMS += tests/fuzz-files
 dist_check_SCRIPTS += \

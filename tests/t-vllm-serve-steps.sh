@@ -3,38 +3,14 @@
 # contrib/vllm_serve_steps.py with a stand-in for vLLM, whose engine runs in a thread: what it logs
 # inside of the engine and joins with what clients see, and what it refuses.
 . "$srcdir/tests/tap.sh"
+. "$srcdir/tests/fake_vllm.sh"
 
-python=${PYTHON:-python3}
-if ! "$python" -c 'import json, dataclasses, asyncio' 2>/dev/null; then
-	echo '1..0 # SKIP no python'
-	exit 0
-fi
-export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$tmp/fake"
-fake=$tmp/fake/vllm
-mkdir -p "$tmp/fake/torch" "$fake/engine" "$fake/v1/engine" "$fake/v1/core/sched" "$tmp/model"
+packages v1/core v1/core/sched
+mkdir "$tmp/model"
 echo '{"vocab_size":4000,"max_position_embeddings":4096}' >"$tmp/model/config.json"
-for d in engine v1 v1/engine v1/core v1/core/sched; do : >"$fake/$d/__init__.py"; done
-cat >"$tmp/fake/torch/__init__.py" <<'E'
-__version__ = "2"
-E
-cat >"$fake/__init__.py" <<'E'
-from vllm.sampling_params import SamplingParams
-__version__ = "0.24.0"
-E
-cat >"$fake/sampling_params.py" <<'E'
-class RequestOutputKind:
-    DELTA = 1
-class SamplingParams:
-    def __init__(self, max_tokens, ignore_eos, temperature, detokenize, output_kind):
-        self.max_tokens = max_tokens
-E
 cat >"$fake/platforms.py" <<'E'
 class current_platform:
     get_device_name = staticmethod(lambda: "Test GPU")
-E
-cat >"$fake/engine/arg_utils.py" <<'E'
-class AsyncEngineArgs:
-    def __init__(self, **k): self.__dict__.update(k)
 E
 cat >"$fake/v1/core/sched/async_scheduler.py" <<'E'
 from types import SimpleNamespace as NS
@@ -67,6 +43,7 @@ E
 cat >"$fake/v1/engine/core.py" <<'E'
 import importlib, queue
 from types import SimpleNamespace as NS
+from vllm.config import config_of
 from vllm.v1.serial_utils import MsgpackEncoder
 class EngineCoreProc:
     def __init__(self, a, out):
@@ -74,10 +51,7 @@ class EngineCoreProc:
         self.scheduler = getattr(importlib.import_module(module), name)(a.max_num_batched_tokens)
         self.model_executor, self.inputs, self.out = NS(), queue.Queue(), out
         self.encoder = MsgpackEncoder()
-        self.vllm_config = NS(compilation_config=NS(cudagraph_capture_sizes=[4, 2, 1]),
-            scheduler_config=NS(async_scheduling=a.async_scheduling, max_num_seqs=a.max_num_seqs,
-                max_num_batched_tokens=a.max_num_batched_tokens),
-            cache_config=NS(block_size=16, num_gpu_blocks=100), model_config=NS(model=a.model))
+        self.vllm_config = config_of(a, [4, 2, 1], 100)
     def preprocess_add_request(self, request): return request, 0
     def add_request(self, request, wave=0): self.scheduler.add_request(request)
     def _process_engine_step(self):

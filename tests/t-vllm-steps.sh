@@ -3,30 +3,13 @@
 # contrib/vllm_steps.py with a stand-in for vLLM, which has the calls that the script makes and
 # wraps: the logs it writes, what it times, and what it refuses.
 . "$srcdir/tests/tap.sh"
+. "$srcdir/tests/fake_vllm.sh"
 
-python=${PYTHON:-python3}
-if ! "$python" -c 'import json, dataclasses' 2>/dev/null; then
-	echo '1..0 # SKIP no python'
-	exit 0
-fi
-export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$tmp/fake"
-mkdir -p "$tmp/fake/torch" "$tmp/fake/vllm/engine" "$tmp/fake/vllm/v1/engine" "$tmp/model"
+fake_clock
+mkdir "$tmp/model"
 echo '{"hidden_size":64,"max_position_embeddings":4096}' >"$tmp/model/config.json"
 
-# Each sleep moves the clock, and each look at it by a microsecond: no time depends on the machine.
-cat >"$tmp/fake/sitecustomize.py" <<'E'
-import time
-now = 0.0
-def sleep(s):
-    global now
-    now += s
-def perf_counter():
-    sleep(1e-6)
-    return now
-time.sleep, time.perf_counter = sleep, perf_counter
-E
-cat >"$tmp/fake/torch/__init__.py" <<'E'
-__version__ = "2"
+cat >>"$tmp/fake/torch/__init__.py" <<'E'
 class cuda:
     synchronize = staticmethod(lambda: None)
     get_device_name = staticmethod(lambda: "Test GPU")
@@ -47,30 +30,12 @@ class profile:
             key, self_device_time_total, count = "idle", 0.0, 1
         return [E, Flash, Idle]
 E
-cat >"$tmp/fake/vllm/__init__.py" <<'E'
-from vllm.sampling_params import SamplingParams
-__version__ = "0.24.0"
-E
-cat >"$tmp/fake/vllm/sampling_params.py" <<'E'
-class RequestOutputKind:
-    DELTA = 1
-class SamplingParams:
-    def __init__(self, max_tokens, ignore_eos, temperature, detokenize, output_kind):
-        assert ignore_eos and temperature == 0 and not detokenize and output_kind == 1
-        self.max_tokens = max_tokens
-E
-: >"$tmp/fake/vllm/engine/__init__.py"
-: >"$tmp/fake/vllm/v1/__init__.py"
-: >"$tmp/fake/vllm/v1/engine/__init__.py"
-cat >"$tmp/fake/vllm/engine/arg_utils.py" <<'E'
-class EngineArgs:
-    def __init__(self, **k): self.__dict__.update(k)
-E
 # A chunked-prefill scheduler whose parts take known times.  With asynchronous scheduling a step
 # fetches the tokens of the step before.
-cat >"$tmp/fake/vllm/v1/engine/llm_engine.py" <<'E'
+cat >"$fake/v1/engine/llm_engine.py" <<'E'
 import collections, concurrent.futures, os, time
 from types import SimpleNamespace as NS
+from vllm.config import config_of
 SCHEDULE, EXECUTE, GPU, UPDATE = (float(x) for x in os.environ.get("PARTS", "0 0 0 0").split())
 TOKEN = float(os.environ.get("TOKEN", "0")) # of the GPU's time for each token
 def pause(s):
@@ -113,12 +78,7 @@ class Core:
     def __init__(self, a):
         self.scheduler, self.model_executor = Scheduler(a), Executor()
         self.batch_queue = collections.deque() if a.async_scheduling else None
-        self.vllm_config = NS(compilation_config=NS(cudagraph_capture_sizes=[4, 2, 1],
-                static_forward_context={"a": LAYER, "b": LAYER, "mlp": NS()}),
-            scheduler_config=NS(async_scheduling=a.async_scheduling, max_num_seqs=a.max_num_seqs,
-                max_num_batched_tokens=a.max_num_batched_tokens),
-            cache_config=NS(block_size=16, num_gpu_blocks=6000),
-            model_config=NS(max_model_len=a.max_model_len, get_vocab_size=lambda: 1000))
+        self.vllm_config = config_of(a, [4, 2, 1], 6000, {"a": LAYER, "b": LAYER, "mlp": NS()})
     def step(self):
         s, x, q = self.scheduler, self.model_executor, self.batch_queue
         if q is None:

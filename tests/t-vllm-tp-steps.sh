@@ -3,35 +3,16 @@
 # contrib/vllm_tp_steps.py with a stand-in for vLLM, whose two workers run one after the other in this
 # process: the options of the engine, the times of each kind of step, and the turns of two engines.
 . "$srcdir/tests/tap.sh"
+. "$srcdir/tests/fake_vllm.sh"
 
-python=${PYTHON:-python3}
-if ! "$python" -c 'import json, dataclasses' 2>/dev/null; then
-	echo '1..0 # SKIP no python'
-	exit 0
-fi
-export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$tmp/fake"
-fake=$tmp/fake/vllm
-mkdir -p "$tmp/fake/torch" "$fake/engine" "$fake/v1/engine" "$fake/distributed"
-for d in engine v1 v1/engine distributed; do : >"$fake/$d/__init__.py"; done
+fake_clock
+packages distributed
 echo '{"hidden_size":64,"max_position_embeddings":16384}' >"$tmp/model.json"
 
-# Time moves by what sleeps, and a microsecond at each look at it.
-cat >"$tmp/fake/sitecustomize.py" <<'E'
-import time
-now = 0.0
-def sleep(s):
-    global now
-    now += s
-def perf_counter():
-    sleep(1e-6)
-    return now
-time.sleep, time.perf_counter = sleep, perf_counter
-E
 # A kernel of attention and one of collectives run in each layer, of which there are two.  The GPU
 # is as fast as the host, which is slower by a millisecond once the profiler has run.
-cat >"$tmp/fake/torch/__init__.py" <<'E'
+cat >>"$tmp/fake/torch/__init__.py" <<'E'
 import time
-__version__ = "2"
 class Event:
     def __init__(self, enable_timing): assert enable_timing
     def record(self): self.at = time.perf_counter()
@@ -64,20 +45,6 @@ class profile:
         n = self.steps                  # of two layers, but it sees both workers
         return [Kernel("flash::Fwd", 50.0 * n, n), Kernel("AllReduce", 7.0 * n, n)]
 E
-cat >"$fake/__init__.py" <<'E'
-from vllm.sampling_params import SamplingParams
-__version__ = "0.24.0"
-E
-cat >"$fake/sampling_params.py" <<'E'
-class RequestOutputKind:
-    DELTA = 1
-class SamplingParams:
-    def __init__(self, max_tokens, **k): self.max_tokens = max_tokens
-E
-cat >"$fake/engine/arg_utils.py" <<'E'
-class EngineArgs:
-    def __init__(self, **k): self.__dict__.update(k)
-E
 cat >"$fake/distributed/parallel_state.py" <<'E'
 import time
 from types import SimpleNamespace as NS
@@ -89,6 +56,7 @@ cat >"$fake/v1/engine/llm_engine.py" <<'E'
 import json, os, time
 from types import SimpleNamespace as NS
 import torch
+from vllm.config import config_of
 class Runner:
     def execute_model(self, output, tensors=None):
         slow = float(os.environ.get("SLOW", "0")) * (len(torch.asked) == 2) + bool(torch.started)
@@ -106,12 +74,7 @@ class LLMEngine:
         self.workers = [type("Worker", (Watch,), {})() for _ in range(a.tensor_parallel_size)]
         for w in self.workers: w.model_runner = Runner()
         self.requests, self.n = {}, 0
-        config = NS(compilation_config=NS(cudagraph_capture_sizes=a.cudagraph_capture_sizes,
-                static_forward_context={}),
-            scheduler_config=NS(async_scheduling=True, max_num_seqs=a.max_num_seqs,
-                max_num_batched_tokens=a.max_num_batched_tokens),
-            cache_config=NS(block_size=16, num_gpu_blocks=6000),
-            model_config=NS(max_model_len=a.max_model_len, get_vocab_size=lambda: 1000))
+        config = config_of(a, a.cudagraph_capture_sizes, 6000)
         self.engine_core = NS(engine_core=NS(vllm_config=config, batch_queue=None,
             scheduler=NS(schedule=lambda n: n, update_from_output=lambda: None),
             model_executor=NS(execute_model=lambda n: None, sample_tokens=lambda n: None)))
