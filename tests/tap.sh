@@ -80,6 +80,16 @@ sparse() {
 	if sanitized; then echo "$1"; else echo 1; fi
 }
 
+# as_nobody COMMAND...: without the rights of root, who may write everywhere.  The command must be of a
+# folder that all may read.
+as_nobody() {
+	if [ "$(id -u)" = 0 ]; then
+		setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+	else
+		"$@"
+	fi
+}
+
 # catches PID: wait until process PID, the program under test, catches interrupts
 catches() {
 	for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
