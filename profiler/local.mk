@@ -7,7 +7,8 @@ libattnreplay_a_SOURCES += \
   profiler/store/store_columns.c profiler/store/columns.def profiler/store/store_columns.h \
     profiler/store/distribution.c profiler/store/distribution.h profiler/store/functions.c \
     profiler/store/functions.h profiler/store/process.c profiler/store/process.h \
-    profiler/store/store.c profiler/store/store.h profiler/store/store_file.c \
+    profiler/store/store.c profiler/store/store.h profiler/store/store_disk.c \
+    profiler/store/store_disk.h profiler/store/store_file.c \
     profiler/store/store_file.h profiler/store/store_merge.c profiler/store/store_merge.h \
     profiler/store/store_runs.c profiler/store/store_runs.h profiler/store/store_spans.c \
     profiler/store/store_spans.h profiler/store/store_stage.c profiler/store/store_stage.h \
@@ -41,9 +42,10 @@ check_PROGRAMS += \
   tests/t-spans \
   tests/t-stage \
   tests/t-steady \
-  tests/t-store
+  tests/t-store \
+  tests/t-store-disk
 dist_check_SCRIPTS += \
-  tests/t-cmd-merge.sh tests/t-version-5.sh
+  tests/t-cmd-merge.sh tests/t-disk.sh tests/t-version-5.sh
 EXTRA_DIST += tests/data/version-5.db.gz
 
 if HAVE_CUDA
@@ -51,7 +53,9 @@ check_PROGRAMS += tests/t-prof-gpu
 tests_t_prof_gpu_SOURCES = tests/prof_kernel.cu tests/t-prof-gpu.c
 endif
 
-# Libraries that look like CUPTI and NVML.
+tests_t_store_disk_SOURCES = tests/t-store-disk.c tests/fake_disk.c
+
+# Libraries that look like CUPTI and NVML, and one that says where files lie.
 FAKE_LIBRARY = $(AM_V_CCLD)$(MKDIR_P) $(@D) && \
 	$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fPIC \
     -shared \
@@ -61,6 +65,10 @@ EXTRA_tests_t_energy_DEPENDENCIES = tests/fake_nvml.so
 CLEANFILES += tests/fake_nvml.so
 tests/fake_nvml.so: tests/fake_nvml.c tests/fake_nvml.h
 	$(FAKE_LIBRARY) $(srcdir)/tests/fake_nvml.c
+EXTRA_tests_t_store_disk_DEPENDENCIES = tests/fake_disk.so
+CLEANFILES += tests/fake_disk.so
+tests/fake_disk.so: tests/fake_disk.c
+	$(FAKE_LIBRARY) $(srcdir)/tests/fake_disk.c
 if HAVE_CUPTI
 EXTRA_tests_t_prof_DEPENDENCIES = tests/fake_cupti.so
 CLEANFILES += tests/fake_cupti.so

@@ -7,6 +7,7 @@
 
 #include "base/binfile.h"
 #include "base/text.h"
+#include "profiler/store/store_disk.h"
 #include "profiler/store/store_file.h"
 #include "profiler/store/store_merge.h"
 #include "src/cmd.h"
@@ -93,6 +94,7 @@ static enum ar_status merge(const char *out, char **in, int n, const struct merg
 		st = store_file_open(&db, out, err);
 	if (st)
 		return st;
+	store_disk_warn(out);
 	sqlite3_progress_handler(db, 1000, poll_interrupt, NULL);
 	for (int i = 0; i < n && !st; i++) {
 		st = store_merge(db, out, in[i], &rule, &count, err);

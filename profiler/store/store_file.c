@@ -14,6 +14,7 @@
 #include "profiler/store/store_columns.h"
 #include "profiler/store/functions.h"
 #include "profiler/store/store.h"
+#include "profiler/store/store_disk.h"
 #include "profiler/store/stored_views.h"
 
 enum { BUSY_MS = 10000 }; /* how long to wait for another process */
@@ -597,8 +598,10 @@ static enum ar_status advance_whole(sqlite3 *db, const char *path, bool *current
 
 static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 {
+	static const char with_log[] = "PRAGMA page_size = 16384; PRAGMA journal_mode = WAL";
+	static const char without[] = "PRAGMA page_size = 16384; PRAGMA journal_mode = DELETE";
 	static const char pragmas[] =
-		"PRAGMA page_size = 16384; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+		"PRAGMA synchronous = NORMAL;"
 		"PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY;"
 		"PRAGMA wal_autocheckpoint = 4096; PRAGMA secure_delete = OFF;"
 		"PRAGMA foreign_keys = ON";
@@ -608,6 +611,8 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 
 	if (!st)
 		st = check_tables(db, path, err);
+	if (!st)
+		st = exec_sql(db, path, store_disk_network(path) ? without : with_log, err);
 	if (!st)
 		st = exec_sql(db, path, pragmas, err);
 	while (!st && !current)

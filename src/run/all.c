@@ -3,6 +3,7 @@
 #include "src/run/run.h"
 
 #include "base/log.h"
+#include "profiler/store/store_disk.h"
 
 /* A method with a selector from a file has a process of its own, which may fail: the others go
  * on.  Of several errors the last is returned; the errors before it are printed. */
@@ -38,6 +39,8 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 
 	if (r->session.place.rank)
 		run_mute_rank(&r->session);
+	if (!st && r->session.o.db)
+		store_disk_warn(r->session.o.db);
 	for (size_t i = r->session.first + 1; r->in.plan && i < r->in.n_runs && !st; i++)
 		if (run_is_left(&r->session.o, i))
 			st = run_try_method(r, r->in.plan[i]->name, err);

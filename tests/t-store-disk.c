@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Databases on network file systems, which have no write-ahead log. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profiler/store/store_disk.h"
+#include "profiler/store/store_file.h"
+#include "tests/tap.h"
+
+/* The journal mode of a file that is opened for runs. */
+static const char *journal(const char *path)
+{
+	static char mode[16];
+	struct ar_err err = { 0 };
+	sqlite3_stmt *q = NULL;
+	sqlite3 *db;
+
+	if (store_file_open(&db, path, &err))
+		bail_out("%s", err.msg);
+	if (sqlite3_prepare_v2(db, "PRAGMA journal_mode", -1, &q, NULL) ||
+	    sqlite3_step(q) != SQLITE_ROW)
+		bail_out("%s", sqlite3_errmsg(db));
+	snprintf(mode, sizeof mode, "%s", (const char *)sqlite3_column_text(q, 0));
+	sqlite3_finalize(q);
+	if (store_file_close(db, path, &err))
+		bail_out("%s", err.msg);
+	return mode;
+}
+
+int main(void)
+{
+	static const struct {
+		const char *kind, *name; /* NULL: no network */
+	} disks[] = {
+		{ "0x6969", "NFS" },	    { "0xff534d42", "CIFS" }, { "0xfe534d42", "SMB" },
+		{ "0x0bd00bd0", "Lustre" }, { "0x47504653", "GPFS" }, { "0x65735546", "FUSE" },
+		{ "0xef53", NULL },	    { "0x01021994", NULL },   { "0x9123683e", NULL },
+		{ "0x58465342", NULL },	    { "0x794c7630", NULL },
+	};
+	char folder[] = "/tmp/attnreplay-XXXXXX";
+
+	plan(0);
+	if (!mkdtemp(folder) || chdir(folder))
+		bail_out("no folder");
+	for (size_t i = 0; i < sizeof disks / sizeof *disks; i++) {
+		setenv("FAKE_DISK", disks[i].kind, 1);
+		is_str(store_disk_network("x.db"), disks[i].name, "%s by number", disks[i].kind);
+		is_str(store_disk_network("new.db"), disks[i].name,
+		       "... as the folder of a file that is not there");
+		is_str(journal("x.db"), disks[i].name ? "delete" : "wal", "... with its journal");
+	}
+	is_str(store_disk_network("none/x.db"), NULL, "no folder is on none");
+	unlink("x.db");
+	rmdir(folder);
+	return done_testing();
+}
