@@ -11,7 +11,8 @@
 #   BEFORE      another attnreplay, such as that of an older commit; it takes turns, and the report has
 #               it as one more implementation (default: none)
 #   PYTHON      the Python program (default: python3)
-#   CASES       file of cases to measure (default: contrib/bench.cases)
+#   CASES       file of cases to measure (default: contrib/bench.cases); of several files, which
+#               blanks separate, each has a GPU of its own, from GPU 0 on, at the same time
 #   ROUNDS      turns of each program (default: 4)
 #   REPEAT      timed launches in a turn (default: 20)
 #   LIMIT       seconds after which no new shape begins (default: 400)
@@ -29,15 +30,40 @@ command -v "$python" >/dev/null || {
 	exit 1
 }
 
+measure() { # measure CASES [PART]: write rows to ours PART.jsonl and theirs PART.jsonl
+	"$python" "$top/contrib/bench_torch.py" --cases "$1" --ours "$out/ours${2:-}.jsonl" \
+		--theirs "$out/theirs${2:-}.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
+		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} ${BEFORE:+--before "$BEFORE"} \
+		-- "$top/contrib/program"
+}
+
+measure_each() { # measure_each CASES...: each on a GPU of its own
+	gpu=0 pids=
+	for file; do
+		(export CUDA_VISIBLE_DEVICES=$gpu && measure "$file" ".$gpu") &
+		pids="$pids $!" gpu=$((gpu + 1))
+	done
+	for pid in $pids; do
+		one=0
+		wait "$pid" || one=$?
+		[ $one -le $status ] || status=$one
+	done
+	for rows in ours theirs; do
+		cat "$out/$rows".[0-9]*.jsonl >"$out/$rows.jsonl"
+		rm "$out/$rows".[0-9]*.jsonl
+	done
+}
+
 mkdir -p "$out"
 status=0
 : >"$out/ours.jsonl"
 : >"$out/theirs.jsonl"
 if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"; then
-	"$python" "$top/contrib/bench_torch.py" --cases "$cases" --ours "$out/ours.jsonl" \
-		--theirs "$out/theirs.jsonl" --rounds "${ROUNDS:-4}" --repeat "$repeat" \
-		--limit "${LIMIT:-400}" ${IMPL:+--impl "$IMPL"} ${BEFORE:+--before "$BEFORE"} \
-		-- "$top/contrib/program" || status=$?
+	case $cases in
+	*' '*) # shellcheck disable=SC2086
+		measure_each $cases ;;
+	*) measure "$cases" || status=$? ;;
+	esac
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
 	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||

@@ -372,6 +372,18 @@ is 'of every case, in every round' \
 	'8 blocksparse 18 decode 2 decode-table 80 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data no data no data no data no data'
+printf 'dense 1 128 512\n' >"$tmp/a.cases"
+printf 'decode 8 1 8K\n' >"$tmp/b.cases"
+printf '#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES" >>"%s"\nexec "%s" "$@"\n' "$tmp/gpus" "$tmp/program" \
+	>"$tmp/on-gpu"
+chmod +x "$tmp/on-gpu"
+CASES="$tmp/a.cases $tmp/b.cases" whole "$tmp/on-gpu" >/dev/null
+is 'several files of cases have a GPU each' "$(sort "$tmp/gpus" | tr '\n' ' ')$(
+	fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort | uniq -c |
+	awk '{ printf "%s %s ", $1, $2 }')$(ls "$tmp/results" | tr '\n' ' ')" \
+	'0 1 2 decode 2 dense ours.jsonl report.txt table.md theirs.jsonl '
+CASES="$tmp/a.cases $tmp/b.cases" whole "$tmp/wrong" >/dev/null 2>&1
+is '... and the worst status' $? 1
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
 is 'and measures ours' \
