@@ -179,6 +179,7 @@ static void test_iteration(void)
 	comm_bind(&c, &m, NULL, 0);
 	is_int(c.n_reduce, 5, "sums of the embedding, of mixers and of MLPs");
 	is_int(c.n_run_reduce, 5, "... all are executed");
+	is_int(comm_launches(&c), 6, "... which are launched, as is the gathering of logits");
 	comm_bind(&c, &m, run, 1);
 	is_int(c.n_run_reduce, 3, "... or those of some layers and of the embedding");
 	comm_add(&c, &b, &cost, sent);
@@ -309,6 +310,7 @@ static void test_experts(void)
 	comm_bind(&c, &m, NULL, 0);
 	is_int(c.experts.row_bytes, 10 + 4, "a row of an fp8 product has scales");
 	is_int(c.experts.n_run_layer, 2, "all layers are executed");
+	is_int(comm_launches(&c), 2 * 2, "... which launches two collectives each");
 	experts_close(c.experts.experts);
 	if (experts_open(&c.experts.experts, "even", &two_each, 0, &err))
 		bail_out("%s", err.msg);
@@ -316,6 +318,7 @@ static void test_experts(void)
 	c.experts.ranks = 4;
 	comm_bind(&c, &m, NULL, 0);
 	is_int(c.n_reduce, 1 + 2 + 1 + 1, "ranks of an engine add up all but the experts");
+	is_int(comm_launches(&c), 5 + 1 + 2 * 3, "... and launch what all of these are");
 	is_int(comm_ns(&c, COMM_GATHER, 40, false), 100 + 20, "... and gather from each other");
 	is_int(comm_ns(&c, COMM_COLLECT, 40, false), 100 + 3 * 10, "... and from all engines");
 	cost = (struct iter_cost){ 0 };

@@ -75,6 +75,19 @@ is '... and stored' "$(query "$tmp/named.db" 'SELECT comm FROM run')" h200-nccl
 ok '... which is refused for other ranks when asked' fails 2 \
 	'no allreduce in bf16 of 16 ranks on one host; the file has ranks 2, 4, 8; take' \
 	pair --tp 16 --comm h200-nccl
+# ms to launch the first iteration, a prompt that no graph holds, of 32 layers with 10 kernels
+launched() {
+	pair --host vllm-0.24 --db "$tmp/launched.db" "$@" >"$tmp/out"
+	query "$tmp/launched.db" 'SELECT host_launch_ns FROM iteration LIMIT 1'
+	rm -f "$tmp/launched.db"
+}
+alone=$(launched --comm none)
+for comm in h200-nccl model; do
+	is "the host launches collectives, with $comm" "$(($(launched --comm $comm) * 320 / alone))" \
+		$((320 + 2 * 32 + 2))
+done
+is '... where no graph holds them' "$(launched --comm h200-nccl --max-num-batched-tokens 512)" \
+	"$(launched --comm none --max-num-batched-tokens 512)"
 python=${PYTHON:-python3}
 if "$python" -c '' 2>/dev/null; then
 	printf '%s\n' 'collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel' \

@@ -37,6 +37,19 @@ void comm_bind(struct comm *c, const struct model *m, const int *run, int n)
 		c->n_run_reduce = c->n_reduce;
 }
 
+/* Of a layer with experts that are spread over engines. */
+static int expert_messages(const struct comm *c)
+{
+	return c->ranks > 1 ? 3 : 2;
+}
+
+int64_t comm_launches(const struct comm *c)
+{
+	const int64_t sums = c->ranks > 1 ? c->n_reduce + 1 : 0;
+
+	return sums + (c->experts.experts ? c->experts.n_layer * expert_messages(c) : 0);
+}
+
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph)
 {
 	const bool experts = op == COMM_COLLECT || op == COMM_SCATTER || op == COMM_SWAP;
@@ -88,7 +101,7 @@ static void add_experts(const struct comm *c, const struct batch *b, bool graph,
 		{ COMM_GATHER, num_mul(own, BF16 * c->hidden), layers, run },
 	};
 
-	for (int i = 0; i < (c->ranks > 1 ? 3 : 2); i++)
+	for (int i = 0; i < expert_messages(c); i++)
 		add(c, &m[i], graph, cost, sent);
 }
 

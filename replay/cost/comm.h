@@ -42,6 +42,9 @@ int comm_ranks(const struct comm *c);
 /* Set what follows from the rank m of a model, with n executed layers; run NULL: all of them. */
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n);
 
+/* Collectives of all layers in an iteration that emits a token. */
+int64_t comm_launches(const struct comm *c);
+
 /* Time of a collective, 0 to INT64_MAX ns.  bytes: as comm_table.h counts them.  graph: it is part
  * of a CUDA graph. */
 int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph);

@@ -121,8 +121,8 @@ struct host_parts {
 
 /* Number of kernels that an engine launches for all layers of model m with dense attention. */
 int64_t host_kernels(const struct model *m);
-/* Set the layers of the model, and the kernels of all layers together.  Without this call,
- * launching layers takes no time. */
+/* Set the layers of the model, and the kernels of all layers together; a collective of ranks is one
+ * of them.  Without this call, launching layers takes no time. */
 void host_bind(struct host *h, int64_t n_layers, int64_t n_kernels);
 
 struct host_load host_load(const struct host *h, const struct batch *b);

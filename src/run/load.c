@@ -356,6 +356,17 @@ bool run_gpu_clock(const struct run_inputs *in, const struct run_session *s)
 			    s->backend->uses_gpu || s->backend->modelled);
 }
 
+/* Collectives of rank m of a model that the host launches; 0 if they are left out. */
+static int64_t launched_collectives(const struct run_inputs *in, const struct model *m)
+{
+	struct comm c = in->comm;
+
+	if (!*in->comm_text || (in->comm_name && !strcmp(in->comm_name, "none")))
+		return 0;
+	comm_bind(&c, m, NULL, 0);
+	return comm_launches(&c);
+}
+
 /* Set the model whose layers the host launches and whose ranks have collectives: the run's own, or
  * that of --costs. */
 static enum ar_status bind_model(struct run_inputs *in, const struct run_session *s,
@@ -363,22 +374,28 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 {
 	struct model m;
 	enum ar_status st;
+	int64_t kernels;
 
 	if (run_needs_model(s)) {
-		host_bind(&in->host, in->model.n_layers, host_kernels(&in->model));
-		return run_load_comm(in, s, &in->model, err);
+		st = run_load_comm(in, s, &in->model, err);
+		if (!st)
+			host_bind(&in->host, in->model.n_layers,
+				  host_kernels(&in->model) + launched_collectives(in, &in->model));
+		return st;
 	}
 	if (!in->costs || !in->costs->run.model_json)
 		return AR_OK;
 	st = model_parse(&m, in->costs->name, in->costs->run.model_json, err);
 	if (st)
 		return st;
-	host_bind(&in->host, m.n_layers, host_kernels(&m));
+	kernels = host_kernels(&m);
 	st = model_split(&m, in->costs->run.tp, err);
 	if (!st)
 		st = run_load_experts(in, s, &m, err);
 	if (!st)
 		st = run_load_comm(in, s, &m, err);
+	if (!st)
+		host_bind(&in->host, m.n_layers, kernels + launched_collectives(in, &m));
 	model_release(&m);
 	return st;
 }
