@@ -224,11 +224,33 @@ static void near_draws(int64_t lag, double want)
 
 	for (int64_t i = 0; i < N; i++) {
 		int64_t t = i * 10010000000;
+		double draw = (double)host_draw(5, 1, t), later = (double)host_draw(5, 1, t + lag);
 
-		sum += ((double)host_draw(5, t) - mean) * ((double)host_draw(5, t + lag) - mean);
+		sum += (draw - mean) * (later - mean);
 	}
 	ok(fabs(sum / N / var - want) < 0.06, "draws %.2f s apart correlate by %.2f",
 	   (double)lag / 1e9, sum / N / var);
+}
+
+/* The longest of n independent draws is below x of all with a probability of x^n. */
+static void test_ranks(int64_t apart)
+{
+	enum { N = 4000, LATE = HOST_SPREAD * 3 / 4 };
+	const double rare = 1 - (double)LATE / HOST_SPREAD;
+	int longer = 0, late[5] = { 0 };
+
+	for (int64_t i = 0; i < N; i++) {
+		longer += host_draw(3, 2, i * apart) < host_draw(3, 1, i * apart);
+		for (int n = 1; n <= 4; n++)
+			late[n] += host_draw(3, n, i * apart) >= LATE;
+	}
+	is_int(longer, 0, "several ranks are not faster than the first one");
+	for (int n = 1; n <= 4; n++) {
+		const double want = 1 - pow(1 - rare, n), got = (double)late[n] / N;
+
+		ok(fabs(got - want) < 0.03, "%d ranks draw by themselves: late in %.3f, want %.3f",
+		   n, got, want);
+	}
 }
 
 static void test_spread(void)
@@ -251,7 +273,7 @@ static void test_spread(void)
 	is_int(host_parts(&h, &x).launch, INT64_MAX, "a product that is too large saturates");
 
 	for (int64_t i = 0; i < 100 * HOST_SPREAD; i++)
-		seen[host_draw(3, i * apart)]++;
+		seen[host_draw(3, 1, i * apart)]++;
 	for (int i = 0; i < HOST_SPREAD; i++) {
 		least = seen[i] < least ? seen[i] : least;
 		most = seen[i] > most ? seen[i] : most;
@@ -260,8 +282,10 @@ static void test_spread(void)
 	near_draws(apart / 200, 0.58);
 	near_draws(apart / 20, 0.25);
 	near_draws(apart / 2, 0);
-	ok(host_draw(3, 5) == host_draw(3, 5) && host_draw(3, 5) != host_draw(1ull << 40, 5),
+	ok(host_draw(3, 1, 5) == host_draw(3, 1, 5) &&
+		   host_draw(3, 1, 5) != host_draw(1ull << 40, 1, 5),
 	   "a draw depends on the seed");
+	test_ranks(apart);
 }
 
 /* Parts of 10 + 20, a launch of 100, and 5 to record. */

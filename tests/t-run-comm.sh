@@ -77,7 +77,7 @@ ok '... which is refused for other ranks when asked' fails 2 \
 	pair --tp 16 --comm h200-nccl
 # ms to launch the first iteration, a prompt that no graph holds, of 32 layers with 10 kernels
 launched() {
-	pair --host vllm-0.24 --db "$tmp/launched.db" "$@" >"$tmp/out"
+	pair --host vllm-0.24 --host-seed 0 --db "$tmp/launched.db" "$@" >"$tmp/out"
 	query "$tmp/launched.db" 'SELECT host_launch_ns FROM iteration LIMIT 1'
 	rm -f "$tmp/launched.db"
 }
@@ -88,6 +88,12 @@ for comm in h200-nccl model; do
 done
 is '... where no graph holds them' "$(launched --comm h200-nccl --max-num-batched-tokens 512)" \
 	"$(launched --comm none --max-num-batched-tokens 512)"
+for seed in 1 2 3 4 5 6; do
+	echo $(($(launched --comm model --host-seed $seed) * 320 / \
+		$(launched --comm none --host-seed $seed)))
+done | sort -nu >"$tmp/slower"
+ok 'each rank draws its host' [ "$(wc -l <"$tmp/slower")" -gt 1 ]
+ok '... and the slowest counts' [ "$(head -n 1 "$tmp/slower")" -ge 385 ]	# rounded
 python=${PYTHON:-python3}
 if "$python" -c '' 2>/dev/null; then
 	printf '%s\n' 'collective type ranks hosts mode bytes n p10_ns p50_ns p90_ns kernel' \

@@ -583,7 +583,7 @@ enum ar_status loop_price(struct loop *l, const struct batch_step *step, struct 
 		return st;
 	load.kernel_extra = select_kernels(cfg, kernels);
 	load.idle = l->s->idled;
-	load.draw = host_draw(cfg->host_seed, l->clock.now);
+	load.draw = host_draw(cfg->host_seed, cfg->host.ranks, l->clock.now);
 	x->kind = load.kind;
 	x->host = host_parts(&cfg->host, &load);
 	return AR_OK;

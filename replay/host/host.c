@@ -93,7 +93,7 @@ static int64_t cube(int64_t x)
 
 /* x is the sum of three random numbers below 2^16.  Return its quantile, from 0 to HOST_SPREAD - 1,
  * by the distribution of such sums. */
-static int64_t rank_of_sum(int64_t x)
+static int64_t quantile_of_sum(int64_t x)
 {
 	const int64_t one = 1 << 16, all = 6 * cube(one);
 	int64_t below = x <= one     ? cube(x) :
@@ -103,14 +103,27 @@ static int64_t rank_of_sum(int64_t x)
 	return below * HOST_SPREAD / all;
 }
 
-int64_t host_draw(uint64_t seed, int64_t now)
+static int64_t draw_rank(uint64_t seed, int64_t now)
 {
 	const int64_t spell[] = { now, now / HOST_SPELL_NS, now / HOST_LONG_SPELL_NS };
 	int64_t sum = 0;
 
 	for (uint64_t i = 0; i < sizeof spell / sizeof *spell; i++)
 		sum += (int64_t)(rng_mix(rng_mix(seed + i) + (uint64_t)spell[i]) >> 48);
-	return rank_of_sum(sum);
+	return quantile_of_sum(sum);
+}
+
+int64_t host_draw(uint64_t seed, int ranks, int64_t now)
+{
+	int64_t slowest = draw_rank(seed, now);
+
+	for (int i = 1; i < ranks; i++) {
+		int64_t draw = draw_rank(rng_mix(seed) + rng_mix((uint64_t)i), now);
+
+		if (draw > slowest)
+			slowest = draw;
+	}
+	return slowest;
 }
 
 /* Draw the time of ns from the spread of the load's kind. */

@@ -367,6 +367,15 @@ static int64_t launched_collectives(const struct run_inputs *in, const struct mo
 	return comm_launches(&c);
 }
 
+/* m: a rank of the model, whose layers have so many kernels. */
+static void bind_host(struct run_inputs *in, const struct model *m, int64_t kernels)
+{
+	const int64_t collectives = launched_collectives(in, m);
+
+	host_bind(&in->host, m->n_layers, kernels + collectives);
+	in->host.ranks = collectives ? m->tp : 1;
+}
+
 /* Set the model whose layers the host launches and whose ranks have collectives: the run's own, or
  * that of --costs. */
 static enum ar_status bind_model(struct run_inputs *in, const struct run_session *s,
@@ -379,8 +388,7 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 	if (run_needs_model(s)) {
 		st = run_load_comm(in, s, &in->model, err);
 		if (!st)
-			host_bind(&in->host, in->model.n_layers,
-				  host_kernels(&in->model) + launched_collectives(in, &in->model));
+			bind_host(in, &in->model, host_kernels(&in->model));
 		return st;
 	}
 	if (!in->costs || !in->costs->run.model_json)
@@ -395,7 +403,7 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 	if (!st)
 		st = run_load_comm(in, s, &m, err);
 	if (!st)
-		host_bind(&in->host, m.n_layers, kernels + launched_collectives(in, &m));
+		bind_host(in, &m, kernels);
 	model_release(&m);
 	return st;
 }
