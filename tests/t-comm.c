@@ -193,6 +193,44 @@ static void test_iteration(void)
 	is_int(cost.cost_ns, INT64_MAX, "sums do not overflow");
 }
 
+/* A ring takes 100 ns for a hop and a ns for a byte, so times tell bytes.  Layers are of an MLP alone
+ * (1) or have a mixer, too. */
+static void test_drops(void)
+{
+	struct layer_spec layer[4] = { { .mixer = MIX_FULL, .ffn = 8 },
+				       { .mixer = MIX_NONE, .ffn = 8 },
+				       { .mixer = MIX_FULL, .ffn = 8 },
+				       { .mixer = MIX_FULL } };
+	struct model m = { .n_layers = 4, .hidden = 10, .vocab = 25, .layer = layer, .tp = 2 };
+	/* 30 rows of a prompt, and a decode */
+	struct batch_entry e[] = { { .n_tok = 30 }, { .n_tok = 1, .kind = ROW_DECODE } };
+	const struct batch b = { .entry = e, .n = 2, .prefill_tok = 30, .decode_tok = 1 };
+	struct drop_messages drop[] = { { 0, false, 31, 21, { 5, 0 } },
+					{ 2, true, 21, 11, { 7, 3 } } };
+	struct comm c = { .ring = { 1, 100, 0 }, .gbps = 1 };
+	struct iter_cost cost = { .drop_messages = drop, .n_drop_messages = 2 };
+	int64_t sums, scores, row = 2 * 10; /* bytes */
+
+	comm_bind(&c, &m, NULL, 0);
+	comm_add(&c, &b, &cost, NULL);
+	/* of the embedding and layer 0; of layer 1 and the mixer of 2; of its MLP and layer 3 */
+	sums = 7 * comm_ns(&c, COMM_REDUCE, 0, false) + (3 * 31 + 2 * 21 + 2 * 11) * row;
+	scores = 3 * comm_ns(&c, COMM_GATHER, 0, false) + (5 + 7 + 3) * 4;
+	is_int(cost.phase_ns[PHASE_COMM], sums, "behind a dropper sums are of the rows that stay");
+	is_int(cost.phase_kernels[PHASE_COMM], 7, "... as many as without");
+	is_int(cost.phase_ns[PHASE_COMM_SELECT], scores, "the scores of a dropper are gathered");
+	is_int(cost.phase_kernels[PHASE_COMM_SELECT], 3, "... by a message each");
+	is_int(cost.cost_ns, sums + scores, "an iteration takes all of them");
+	drop[1].rows = 31; /* they come back */
+	cost = (struct iter_cost){ .drop_messages = drop, .n_drop_messages = 2 };
+	comm_bind(&c, &m, (int[]){ 0, 2 }, 2);
+	comm_add(&c, &b, &cost, NULL);
+	is_int(cost.cost_ns, sums + 10 * row + scores, "where rows come back, the layer has them");
+	is_int(cost.phase_ns[PHASE_COMM],
+	       5 * comm_ns(&c, COMM_REDUCE, 0, false) + (4 * 31 + 11) * row,
+	       "a phase has the sums of the layers that run");
+}
+
 /* With a table messages are counted, those of all layers. */
 static void test_messages(void)
 {
@@ -342,6 +380,7 @@ int main(void)
 	test_kernels();
 	test_bad_files();
 	test_iteration();
+	test_drops();
 	test_messages();
 	test_expert_bytes();
 	test_experts();

@@ -54,6 +54,12 @@ agree reconstitute $uniprefill,reconstitute=1
 agree lazyllm lazyllm:layers=2:0.3+4:0.5
 agree sliminfer sliminfer:layers=2:0.3,sinks=64,block=32
 agree revival lazyllm:layers=2:0.5,aux-revival=1
+messages() { query "$tmp/$1" 'SELECT sum(kernels) FROM iteration_phase WHERE phase_id = 17'; }
+took() { query "$tmp/$1" 'SELECT sum(gpu_ns) FROM iteration_phase WHERE phase_id = 16'; }
+rows modelled $uniprefill --tp 2 --comm h200-nccl
+is 'one rank alone has modelled messages of the dropper' "$(messages modelled)" "$(messages both)"
+rows nodrop uniprefill:layers=2+5,min-tokens=1000000 --tp 2 --comm h200-nccl
+ok '... and adds up the rows that stay' [ "$(took modelled)" -lt "$(took nodrop)" ]
 rows alone $uniprefill --clock formula --tp 2
 ok 'one rank alone keeps others' eval '! cmp -s "$tmp/alone.csv" "$tmp/uniprefill.csv"'
 

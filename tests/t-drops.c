@@ -53,6 +53,60 @@ static void test_phases(void)
 	case_close(&c);
 }
 
+/* What ranks would send each other: a score for each place of a page, or of blocks of places, and
+ * one for each request. */
+static void test_messages(void)
+{
+	static const struct {
+		const char *method;
+		int block;
+		bool before_mlp, revives;
+	} at[] = {
+		{ "dense+lazyllm:layers=0:0.5", 1, false, false },
+		{ "dense+lazyllm:layers=0:0.5,aux-revival=1,revive-max=4", 1, false, true },
+		{ "dense+sliminfer:layers=0:0.5,block=32,unit=16,sinks=8,window=8", 32, false,
+		  false },
+		{ "dense+uniprefill:layers=0,block=64,min-tokens=699,p=0.5,last-q=8,sinks=8", 64,
+		  true, false },
+	};
+	struct batch_entry e[] = { { .n_tok = 400, .known = 400 },
+				   { .req = 1, .n_tok = 300, .known = 300 } };
+	struct batch_entry decode = { .start = 400, .n_tok = 1, .kind = ROW_DECODE };
+
+	for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+		const struct case_how how = { .method = at[i].method, .every = true };
+		const struct drop_messages *m;
+		struct backend_case c;
+		struct iter_cost cost;
+		struct ar_err err;
+		int64_t places;
+		int page;
+
+		if (case_open(&c, &backend_cpu, &how, &err))
+			bail_out("%s", err.msg);
+		page = attn_engine_shape(engine_of(c.self), 0)->page_tok;
+		places = (int64_t)((400 + page - 1) / page + (300 + page - 1) / page) * page;
+		case_run(&c, e, 2, &cost);
+		m = cost.drop_messages;
+		ok(cost.n_drop_messages == 1 && m->layer == 0 && m->rows == 700 &&
+			   m->kept == cost.drop->n_kept && m->kept < 700 &&
+			   m->before_mlp == at[i].before_mlp,
+		   "%s: the rows of sums", at[i].method);
+		ok(m->score[0] == places / at[i].block + 2 && !m->score[1], "... and %lld scores",
+		   (long long)m->score[0]);
+		case_run(&c, &decode, 1, &cost);
+		ok(m->rows == 1 && m->kept >= 1 && !m->score[0] &&
+			   (m->score[1] > 400) == at[i].revives,
+		   "... of decodes only where tokens are revived");
+		backend_drop(&backend_cpu, c.self, 0);
+		backend_drop(&backend_cpu, c.self, 1);
+		case_run(&c, &e[1], 1, &cost);
+		ok(!m->score[0] == at[i].before_mlp && (m->kept < 300) != at[i].before_mlp,
+		   "... and none where a dropper leaves few rows alone");
+		case_close(&c);
+	}
+}
+
 /* A request that has finished takes no memory. */
 static void test_forget(void)
 {
@@ -206,6 +260,7 @@ int main(void)
 	drops_test_all(&backend_cpu, read_out, engine_of, 0.01);
 	revive_test_all(&backend_cpu, read_out, engine_of, 0.01);
 	test_phases();
+	test_messages();
 	test_forget();
 	test_revived();
 	test_faults();

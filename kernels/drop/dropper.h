@@ -99,6 +99,9 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
+	/* As drop_scores(). */
+	int64_t (*scores)(const void *self, const struct attn_batch *b, int n_step);
+
 	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped
 	 * ones never do. */
 	bool (*brings_back)(const void *self);
@@ -148,6 +151,10 @@ bool drop_brings_back(const struct drop *d);
 bool drop_counts_positions(const struct drop *d);
 /* The most tokens of a request that a decode revives at a layer of d, or NULL; 0: none. */
 int drop_revives(const struct drop *d);
+
+/* Scores that the ranks of a model add up in a call, by one message: each rank sends as many floats
+ * to the others; 0: there is no message.  b and n_step are of the call. */
+int64_t drop_scores(const struct drop *d, const struct attn_batch *b, int n_step);
 
 /* The reference of one call, all on the host. */
 enum ar_status drop_ref(const struct drop *d, const struct drop_call *call,

@@ -136,6 +136,11 @@ int drop_revives(const struct drop *d)
 	return d && d->dropper->revives ? d->dropper->revives(d->self) : 0;
 }
 
+int64_t drop_scores(const struct drop *d, const struct attn_batch *b, int n_step)
+{
+	return d->dropper->scores(d->self, b, n_step);
+}
+
 void drop_index(const struct attn_rows *rows, const struct drop_kept *out)
 {
 	int n = 0;

@@ -13,28 +13,39 @@ int comm_ranks(const struct comm *c)
 	return c->experts.experts ? c->experts.ranks : c->ranks;
 }
 
-/* Partial sums that a layer leaves. */
-static int sums(const struct comm *c, const struct layer_spec *l)
+/* Whether there are partial sums at a place of a model: after the mixer of layer place / 2, or after
+ * its MLP. */
+static bool sums(const struct comm *c, const struct model *m, int place)
 {
+	const struct layer_spec *l = &m->layer[place / 2];
 	const bool shared = c->experts.experts && l->n_experts;
 
-	return (l->mixer != MIX_NONE) + (l->ffn > 0 && !shared);
+	return place % 2 ? l->ffn > 0 && !shared : l->mixer != MIX_NONE;
+}
+
+static bool runs(const struct comm *c, int layer)
+{
+	for (int i = 0; i < c->n_run && c->run; i++)
+		if (c->run[i] == layer)
+			return true;
+	return !c->run;
 }
 
 void comm_bind(struct comm *c, const struct model *m, const int *run, int n)
 {
 	if (c->experts.experts)
 		comm_experts_bind(&c->experts, m, run, n);
+	c->model = m;
+	c->run = run;
+	c->n_run = n;
 	c->ranks = m->tp;
 	c->hidden = m->hidden;
 	c->vocab = (int64_t)m->vocab * m->tp;
 	c->n_reduce = c->n_run_reduce = 1; /* of the embedding */
-	for (int i = 0; i < m->n_layers; i++)
-		c->n_reduce += sums(c, &m->layer[i]);
-	for (int i = 0; i < n && run; i++)
-		c->n_run_reduce += sums(c, &m->layer[run[i]]);
-	if (!run)
-		c->n_run_reduce = c->n_reduce;
+	for (int i = 0; i < 2 * m->n_layers; i++) {
+		c->n_reduce += sums(c, m, i);
+		c->n_run_reduce += sums(c, m, i) && runs(c, i / 2);
+	}
 }
 
 /* Of a layer with experts that are spread over engines. */
@@ -63,6 +74,7 @@ int64_t comm_ns(const struct comm *c, enum comm_op op, int64_t bytes, bool graph
 
 /* A message, and how often it is sent: in all layers, and in executed ones. */
 struct message {
+	enum phase phase;
 	enum comm_op op;
 	int64_t bytes, n, n_run;
 };
@@ -73,8 +85,8 @@ static void add(const struct comm *c, const struct message *m, bool graph, struc
 	const int64_t ns = comm_ns(c, m->op, m->bytes, graph);
 
 	cost->cost_ns = num_add(cost->cost_ns, num_mul(m->n, ns));
-	cost->phase_ns[PHASE_COMM] = num_add(cost->phase_ns[PHASE_COMM], num_mul(m->n_run, ns));
-	cost->phase_kernels[PHASE_COMM] += (int32_t)m->n_run;
+	cost->phase_ns[m->phase] = num_add(cost->phase_ns[m->phase], num_mul(m->n_run, ns));
+	cost->phase_kernels[m->phase] += (int32_t)m->n_run;
 	if (c->table)
 		sent[comm_table_kernel(c->table, m->op, graph, m->bytes)] += m->n;
 }
@@ -96,26 +108,78 @@ static void add_experts(const struct comm *c, const struct batch *b, bool graph,
 	const struct expert_bytes bytes = comm_experts_bytes(x, rows, largest, &most);
 	const int64_t layers = x->n_layer, run = x->n_run_layer;
 	const struct message m[] = {
-		{ comm_experts_op(x->way, false), whole_bytes(bytes.dispatch), layers, run },
-		{ comm_experts_op(x->way, true), whole_bytes(bytes.combine), layers, run },
-		{ COMM_GATHER, num_mul(own, BF16 * c->hidden), layers, run },
+		{ PHASE_COMM, comm_experts_op(x->way, false), whole_bytes(bytes.dispatch), layers,
+		  run },
+		{ PHASE_COMM, comm_experts_op(x->way, true), whole_bytes(bytes.combine), layers,
+		  run },
+		{ PHASE_COMM, COMM_GATHER, num_mul(own, BF16 * c->hidden), layers, run },
 	};
 
 	for (int i = 0; i < expert_messages(c); i++)
 		add(c, &m[i], graph, cost, sent);
 }
 
+/* Sums of so many rows, as often as in n layers and n_run executed ones. */
+static struct message reduce(const struct comm *c, int64_t rows, int64_t n, int64_t n_run)
+{
+	return (struct message){ PHASE_COMM, COMM_REDUCE, rows * BF16 * c->hidden, n, n_run };
+}
+
+/* Sums at the places [from, to). */
+static struct message reduce_at(const struct comm *c, int from, int to, int64_t rows)
+{
+	struct message m = reduce(c, rows, 0, 0);
+
+	for (int i = from; i < to; i++) {
+		m.n += sums(c, c->model, i);
+		m.n_run += sums(c, c->model, i) && runs(c, i / 2);
+	}
+	return m;
+}
+
+/* Sums of layers where rows change, and what droppers gather. */
+static void add_drops(const struct comm *c, int64_t rows, bool graph, struct iter_cost *cost,
+		      int64_t sent[COMM_KERNELS])
+{
+	struct message m;
+	int at = 0;
+
+	for (size_t k = 0; k < cost->n_drop_messages; k++) {
+		const struct drop_messages *d = &cost->drop_messages[k];
+		const int layer = 2 * d->layer, end = layer + (d->before_mlp ? 1 : 2);
+
+		m = reduce_at(c, at, layer, rows);
+		add(c, &m, graph, cost, sent);
+		m = reduce_at(c, layer, end, d->rows);
+		add(c, &m, graph, cost, sent);
+		for (int i = 0; i < 2; i++) {
+			m = (struct message){ PHASE_COMM_SELECT, COMM_GATHER,
+					      d->score[i] * (int64_t)sizeof(float) * c->ranks, 1,
+					      1 };
+			if (m.bytes)
+				add(c, &m, graph, cost, sent);
+		}
+		rows = d->kept;
+		at = end;
+	}
+	m = reduce_at(c, at, 2 * c->model->n_layers, rows);
+	add(c, &m, graph, cost, sent);
+}
+
 /* Sums of the ranks of an engine, and their logits. */
 static void add_sums(const struct comm *c, const struct batch *b, bool graph,
 		     struct iter_cost *cost, int64_t sent[COMM_KERNELS])
 {
-	struct message reduce = { COMM_REDUCE, batch_rows(b) * BF16 * c->hidden, c->n_reduce,
-				  c->n_run_reduce };
-	struct message gather = { COMM_GATHER, 0, 1, 1 };
+	const bool drops = cost->n_drop_messages;
+	const struct message all = drops ? reduce(c, batch_rows(b), 1, 1) : /* of the embedding */
+					   reduce(c, batch_rows(b), c->n_reduce, c->n_run_reduce);
+	struct message gather = { PHASE_COMM, COMM_GATHER, 0, 1, 1 };
 
 	for (size_t i = 0; i < b->n; i++)
 		gather.bytes += b->entry[i].n_emit * BF16 * c->vocab;
-	add(c, &reduce, graph, cost, sent);
+	add(c, &all, graph, cost, sent);
+	if (drops)
+		add_drops(c, batch_rows(b), graph, cost, sent);
 	if (gather.bytes)
 		add(c, &gather, graph, cost, sent);
 }

@@ -202,6 +202,15 @@ static enum ar_status check_revived(const struct attn_engine *e, struct ar_err *
 	return AR_OK;
 }
 
+/* What results say of the dropper that ends segment s. */
+static void name_drop(struct attn_engine *e, int s)
+{
+	const int layer = e->run_layer[attn_engine_drop_layer(e, s)];
+
+	e->drops.stat[s].layer = e->drops.messages[s].layer = layer;
+	e->drops.messages[s].before_mlp = e->plan.drop->dropper->place == DROP_BEFORE_MLP;
+}
+
 enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env *env, bool device,
 				struct ar_err *err)
 {
@@ -229,7 +238,7 @@ enum ar_status attn_engine_open(struct attn_engine *e, const struct backend_env 
 			"out its parameter that brings them back, or --weights",
 			e->plan.drop->name);
 	for (int s = 0; !st && s < e->drops.n - 1; s++)
-		e->drops.stat[s].layer = e->run_layer[attn_engine_drop_layer(e, s)];
+		name_drop(e, s);
 	return st ? st : draw_sinks(e, env->seed, err);
 }
 
@@ -260,6 +269,22 @@ int attn_engine_drop_no(const struct attn_engine *e, int i)
 	while (i--)
 		n += attn_engine_drop(e, i) != NULL;
 	return n;
+}
+
+void attn_engine_count_scores(struct attn_engine *e, const struct row_set *set)
+{
+	const struct drops *d = &e->drops;
+
+	for (int s = 0; s < d->n - 1; s++) {
+		const struct rows *r = row_set_of(set, attn_engine_drop_layer(e, s));
+		const bool decodes = d->revives && rows_count(r, ROW_DECODE);
+		int64_t *score = d->messages[s].score;
+
+		score[0] = rows_count(r, ROW_PREFILL) ?
+				   drop_scores(e->plan.drop, &r->part[ROW_PREFILL], r->n_row) :
+				   0;
+		score[1] = decodes ? drop_scores(e->plan.drop, &r->part[ROW_DECODE], r->n_row) : 0;
+	}
 }
 
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,

@@ -82,6 +82,9 @@ int attn_engine_drop_layer(const struct attn_engine *e, int s);
 /* Its inverse: the segment that executed layer i ends, as many layers that drop come before it. */
 int attn_engine_drop_no(const struct attn_engine *e, int i);
 
+/* Count the scores of the messages that ranks would send each other for the rows of a batch. */
+void attn_engine_count_scores(struct attn_engine *e, const struct row_set *set);
+
 /* Refuse b if the dropper cannot run it: tokens of the prefix cache were not dropped by it. */
 enum ar_status attn_engine_check(const struct attn_engine *e, const struct batch *b,
 				 struct ar_err *err);

@@ -78,6 +78,15 @@ struct latent_chunks {
 	int64_t absorbed, expanded;
 };
 
+/* The rows of a batch at a layer that drops, and what ranks that share the heads tell each other. */
+struct drop_messages {
+	int layer;
+	bool before_mlp;    /* it drops before the layer's MLP */
+	int64_t rows, kept; /* in the layer, and behind the dropper; decodes included */
+	int64_t score[2];   /* scores that ranks add up for prompts, and for decodes, by a message
+			     * each; 0: none */
+};
+
 /* The cost of an iteration.  cost_ns advances the clock. */
 struct iter_cost {
 	int64_t cost_ns;
@@ -94,6 +103,8 @@ struct iter_cost {
 	int32_t phase_kernels[PHASE_COUNT];
 	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */
 	size_t n_drop;
+	const struct drop_messages *drop_messages; /* of each layer that drops; as kernel */
+	size_t n_drop_messages;
 	uint64_t drop_digest;	     /* of the rows that it kept; the same on all ranks */
 	struct latent_chunks latent; /* none: the model has no latent attention */
 };

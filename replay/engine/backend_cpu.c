@@ -310,6 +310,7 @@ static enum ar_status run_batch(struct cpu *c, const struct batch *b, struct ite
 	if (st)
 		return st;
 	attn_engine_tally(&c->engine, b);
+	attn_engine_count_scores(&c->engine, &c->set);
 	st = drops_end(&c->engine.drops, err);
 	if (st)
 		return st;

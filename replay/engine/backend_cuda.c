@@ -679,6 +679,7 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 		return st;
 	cuda_evict_cost(c, &x);
 	attn_engine_tally(&c->engine, b);
+	attn_engine_count_scores(&c->engine, &c->pass.host);
 	st = drops_end(&c->engine.drops, err);
 	if (st)
 		return st;

@@ -67,6 +67,7 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .req = calloc((size_t)max_entry, sizeof *d->req),
 			     .segment = calloc(segs, sizeof *d->segment),
 			     .stat = calloc(segs, sizeof *d->stat),
+			     .messages = calloc(segs, sizeof *d->messages),
 			     .one = calloc(segs, sizeof *d->one),
 			     .list = calloc(segs * n_req + 1, sizeof *d->list),
 			     .start = calloc(entries, sizeof *d->start),
@@ -81,7 +82,7 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
-	if (!d->req || !d->segment || !d->stat || !d->one || !d->list || !d->start || !d->count ||
+	if (!d->req || !d->segment || !d->stat || !d->messages || !d->one || !d->list || !d->start || !d->count ||
 	    !d->keep || !d->before || !d->row || !d->index || !d->n_index || !d->whole ||
 	    !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
 		return ar_nomem(err);
@@ -106,6 +107,7 @@ void drops_close(struct drops *d)
 	free(d->req);
 	free(d->segment);
 	free(d->stat);
+	free(d->messages);
 	free(d->one);
 	free(d->start);
 	free(d->count);
@@ -388,8 +390,23 @@ int drops_slots(const struct drops *d, const struct blocks *blocks, const struct
 	return n;
 }
 
+static int64_t segment_rows(const struct drops *d, int s)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < d->n_entry; i++)
+		n += d->segment[s].n[i];
+	return n;
+}
+
 void drops_cost(const struct drops *d, struct iter_cost *cost)
 {
+	for (int s = 0; s < d->n - 1; s++) {
+		d->messages[s].rows = segment_rows(d, d->back ? 0 : s);
+		d->messages[s].kept = segment_rows(d, s + 1);
+	}
+	cost->drop_messages = d->messages;
+	cost->n_drop_messages = (size_t)d->n - 1;
 	cost->drop = d->stat;
 	cost->n_drop = d->prefill ? (size_t)d->n - 1 : 0;
 	cost->drop_digest = d->digest;

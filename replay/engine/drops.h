@@ -63,6 +63,7 @@ struct drops {
 	int32_t *chunk;	  /* [max_entry] tokens of each prefill entry */
 	struct store_drop *stat;    /* [n - 1] prefill rows; the engine sets the layers */
 	bool prefill;		    /* there are any */
+	struct drop_messages *messages; /* [n - 1]; the engine sets all but the rows */
 	uint64_t digest;	    /* of the rows that go on, in all segments */
 	struct row_segment *one;    /* [n] for drops_entry() */
 	struct drop_list *list;	    /* [n][n_req] tokens of a request in the caches of a segment */

@@ -405,6 +405,7 @@ static enum ar_status bind_model(struct run_inputs *in, const struct run_session
 	if (!st)
 		bind_host(in, &m, kernels);
 	model_release(&m);
+	in->comm.model = NULL; /* which costs need not: they have no rows that are dropped */
 	return st;
 }
 

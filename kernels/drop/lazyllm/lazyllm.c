@@ -64,6 +64,15 @@ static int revives(const void *self)
 	return ((const struct lazyllm_self *)self)->revives;
 }
 
+/* A decode has as many as a prompt of its keys. */
+static int64_t scores_of(const void *self, const struct attn_batch *b, int n_step)
+{
+	const struct mass_rule m = lazyllm_mass();
+
+	(void)self, (void)n_step;
+	return mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req);
+}
+
 /* ---- reference ---- */
 
 static enum ar_status lazyllm_request_ref(const struct drop_call *drop, double rate, int r,
@@ -185,6 +194,7 @@ const struct dropper dropper_lazyllm = {
 	.open = lazyllm_open,
 	.close = free,
 	.acts_after = lazyllm_acts_after,
+	.scores = scores_of,
 	.revives = revives,
 	.revive_ref = revive_ref,
 	.ref = lazyllm_ref,

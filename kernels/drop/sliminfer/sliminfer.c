@@ -153,6 +153,13 @@ static void pick_blocks(const struct sliminfer *p, const float *score, int pos0,
 	}
 }
 
+static int64_t scores_of(const void *self, const struct attn_batch *b, int n_step)
+{
+	(void)n_step;
+	return sliminfer_room(&((const struct sliminfer_self *)self)->rule, &b->shape,
+			      b->keys.n_page, b->rows.n_req);
+}
+
 static enum ar_status sliminfer_request_ref(const struct drop_call *call,
 					    const struct sliminfer_self *x, int r, uint8_t *keep,
 					    struct ar_err *err)
@@ -231,6 +238,7 @@ const struct dropper dropper_sliminfer = {
 	.open = sliminfer_open,
 	.close = free,
 	.acts_after = sliminfer_acts_after,
+	.scores = scores_of,
 	.ref = sliminfer_ref,
 	.band = bands,
 	.work_bytes = HAVE_CUDA ? sliminfer_work_bytes : NULL,

@@ -31,6 +31,13 @@ AR_BOTH static inline int sliminfer_budget(const struct sliminfer *p, double val
 	return (int)(value > 1 ? value : value * (double)n);
 }
 
+/* Room on the device for the blocks of all requests. */
+AR_BOTH static inline int64_t sliminfer_room(const struct sliminfer *p, const struct attn_shape *s,
+					     int64_t n_page, int n_req)
+{
+	return n_page * s->page_tok / p->block + n_req;
+}
+
 /* Whether a chunk of this many rows keeps everything. */
 AR_BOTH static inline bool sliminfer_short(const struct sliminfer *p, int rows)
 {

@@ -40,7 +40,7 @@ struct room room_at(const struct sliminfer *p, const struct attn_shape *s, int64
 {
 	struct room r;
 
-	r.blocks = n_page * s->page_tok / p->block + n_req;
+	r.blocks = sliminfer_room(p, s, n_page, n_req);
 	r.qbar = (float *)workspace_take(w, (size_t)n_req * s->q_heads * s->head_dim,
 					 sizeof *r.qbar);
 	r.own = (float *)workspace_take(w, (size_t)r.blocks * s->kv_heads, sizeof *r.own);

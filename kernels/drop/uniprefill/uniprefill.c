@@ -142,6 +142,14 @@ enum ar_status uniprefill_pick(const struct uniprefill *p, const float *mass, in
 	return AR_OK;
 }
 
+static int64_t scores_of(const void *self, const struct attn_batch *b, int n_step)
+{
+	const struct uniprefill *p = &((const struct uniprefill_self *)self)->rule;
+	const struct mass_rule m = uniprefill_mass(p);
+
+	return n_step > p->min_tokens ? mass_room(&m, &b->shape, b->keys.n_page, b->rows.n_req) : 0;
+}
+
 static enum ar_status uniprefill_request_ref(const struct drop_call *drop,
 					     const struct uniprefill *p, int r, uint8_t *keep,
 					     struct ar_err *err)
@@ -250,6 +258,7 @@ const struct dropper dropper_uniprefill = {
 	.open = uniprefill_open,
 	.close = free,
 	.acts_after = uniprefill_acts_after,
+	.scores = scores_of,
 	.brings_back = brings_back,
 	.counts_positions = counts_positions,
 	.ref = uniprefill_ref,
