@@ -190,7 +190,8 @@ static enum ar_status prompts_parsed(const struct run_command *c, struct run_opt
 static enum ar_status on_prompts(const struct tune *x, int argc, char **argv, struct ar_err *err)
 {
 	struct args again = { 0 };
-	struct run_command c = { .own = { .opts = opts, .base = &again },
+	struct run_command c = { .run_own = RUN_OWN_RANKS,
+				 .own = { .opts = opts, .base = &again },
 				 .parsed = prompts_parsed };
 	struct tune_prompts p = { 0 };
 	enum ar_status st = tune_prompts_open(&p, &c, argc, argv, err);
@@ -254,7 +255,7 @@ static enum ar_status check_target(struct tune *x, const struct run_options *o, 
 static enum ar_status parse_target(struct tune *x, int argc, char **argv, struct ar_err *err)
 {
 	struct run_options o;
-	enum ar_status st = run_options_init(&o, RUN_OWN_NONE, err);
+	enum ar_status st = run_options_init(&o, RUN_OWN_RANKS, err);
 
 	x->own = (struct opt_group){ .title = "Tune", .opts = opts, .base = &x->a };
 	if (!st)
@@ -286,7 +287,7 @@ static enum ar_status tune_main(int argc, char **argv, struct ar_err *err)
 static void show_options(void (*show)(const struct opt_group *, FILE *), FILE *f)
 {
 	show((const struct opt_group[]){ { .title = "Tune", .opts = opts }, { 0 } }, f);
-	run_options_show(RUN_OWN_NONE, opts, show, f);
+	run_options_show(RUN_OWN_RANKS, opts, show, f);
 }
 
 const struct cmd cmd_tune = {

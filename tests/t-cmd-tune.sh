@@ -152,6 +152,16 @@ assert (m["logprob_diff"], m["exact"], m["density_executed"]) == (
 else
 	skip 'eval measures the same of the setting' 'no python3'
 fi
+# Whether figures in lines of two tables are near each other, and the method's setting is the same.
+near() { awk 'FNR == NR { split($0, a); next } { for (i = 1; i <= 5; i++) bad += (a[i] - $i) ^ 2 > 1e-4
+	same += a[7] == $7 } END { exit bad || same != 1 }' one.line both.line; }
+prompts --target logprob=-0.02 --tolerance 0.015 --method $fp --accuracy 1 >out
+sed -n 's/^  *\([01]\.\)/\1/p' out >one.line
+ATTNREPLAY_NCCL=$(dirname "$ATTNREPLAY")/tests/fake_nccl.so "$ATTNREPLAY" -q tune $answers --tp 2 --ranks local \
+	--target logprob=-0.02 --tolerance 0.015 --method $fp --accuracy 1 >out 2>err
+is 'all ranks of a model are tuned' "$? $(cat err)" '0 '
+sed -n 's/^  *\([01]\.\)/\1/p' out >both.line
+ok '... to about the figures of one rank with all heads' near
 prompts --target exact=0.98 --method $fp --accuracy 0 --type right --requests 2 >out
 is 'prompts are chosen as for eval' "$(sed -n 's/^sample *//p' out)" \
 	'2 prompts of tasks.jsonl, in chunks of at most 128 tokens, on backend cpu'
@@ -199,7 +209,7 @@ ok '... and refuses what eval refuses' says 2 \
 	'trace has no effect: prompts and answers are those of --tasks; leave it out' \
 	prompts --method dense --target exact=1 --trace x.csv
 ok '... such as one rank of several' says 2 \
-	'tp 2: one rank alone has partial sums, so its answers are of no model; leave --tp out' \
+	'tp 2: one rank alone has partial sums, so its answers are of no model; give --ranks local, or leave --tp out' \
 	prompts --method dense --target exact=1 --tp 2
 ok '... a plan of more layers than the model has' fails 2 'layer' \
 	prompts --method '0-9:dense' --target exact=1

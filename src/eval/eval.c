@@ -66,9 +66,10 @@ void eval_release(struct eval *e)
 enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, struct ar_err *err)
 {
 	struct run *r = &e->r;
-	enum ar_status st = !r->session.backend || r->session.backend->uses_gpu ?
-				    run_method_apart(r, i, err) :
-				    run_method(r, i, err);
+	const bool apart = !r->session.backend || r->session.backend->uses_gpu;
+	enum ar_status st = r->session.o.ranks == RUN_RANKS_LOCAL ? run_method_ranks(r, i, err) :
+			    apart				  ? run_method_apart(r, i, err) :
+								    run_method(r, i, err);
 
 	*out = eval_results_summary(&e->results, i);
 	return st;

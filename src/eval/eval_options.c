@@ -69,8 +69,7 @@ static enum ar_status dense_first(struct run_options *o, struct ar_err *err)
 	return st;
 }
 
-enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, bool local,
-				      struct ar_err *err)
+enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, struct ar_err *err)
 {
 	static const char *const without[] = { "trace", "merge", "prompts", "temperature" };
 	enum ar_status st;
@@ -95,8 +94,8 @@ enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, 
 	if (o->tp > 1 && o->ranks == RUN_RANKS_ONE)
 		return ar_fail(err, AR_USAGE,
 			       "tp %lld: one rank alone has partial sums, so its answers are of no "
-			       "model; %sleave --tp out",
-			       (long long)o->tp, local ? "give --ranks local, or " : "");
+			       "model; give --ranks local, or leave --tp out",
+			       (long long)o->tp);
 	st = opt_set(o->group, "trace", tasks, err);
 	if (!st)
 		st = opt_set(o->group, "prompts", tasks, err);
@@ -110,7 +109,7 @@ enum ar_status eval_options_set(const struct run_command *c, struct run_options 
 {
 	const struct eval_args *a = c->own.base;
 
-	return eval_options_set_tasks(o, a->tasks, true, err);
+	return eval_options_set_tasks(o, a->tasks, err);
 }
 
 struct run_command eval_command(struct eval_args *a)

@@ -31,7 +31,7 @@ enum ar_status tune_prompts_set(struct run_options *o, const char *methods, cons
 		return ar_nomem(err);
 	st = opt_set(o->group, "method", all, err);
 	free(all);
-	return st ? st : eval_options_set_tasks(o, tasks, false, err);
+	return st ? st : eval_options_set_tasks(o, tasks, err);
 }
 
 enum ar_status tune_prompts_open(struct tune_prompts *p, struct run_command *c, int argc,
