@@ -15,8 +15,8 @@ the other.  It prints a line for each, and OUT gets them as an object:
 
 Figures are medians of the first rank, and "ranks" has those of all.  With --rounds N each is the
 median of N rounds, with "range", and "rounds" has them all.  Hosts change their speed within seconds,
-so a step that waits for its launch needs several.  All are timed before the profiler runs, as
-launches take longer once it has run.  With the kernels dense_as_engine.py takes OUT.
+so a step that waits for its launch needs several.  All are timed before the profiler runs.  With the
+kernels dense_as_engine.py takes OUT.
 
 "collective_us" of "engine" is the time of each rank's host to launch an all-reduce that no graph
 holds, in each round by the tokens of the step.
