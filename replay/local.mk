@@ -48,7 +48,8 @@ libattnreplay_a_SOURCES += \
     replay/forward/rotate.h \
   replay/host/host.c replay/host/host.h replay/host/host_file.c replay/host/host_probe.c \
     replay/host/host_probe.h \
-  replay/ranks/hello.c replay/ranks/hello.h replay/ranks/launcher.c replay/ranks/launcher.h \
+  replay/ranks/again.c replay/ranks/again.h \
+    replay/ranks/hello.c replay/ranks/hello.h replay/ranks/launcher.c replay/ranks/launcher.h \
     replay/ranks/nccl.c replay/ranks/nccl.h replay/ranks/nccl_api.h replay/ranks/rank_id.c \
     replay/ranks/rank_id.h replay/ranks/barrier.c replay/ranks/barrier.h \
     replay/ranks/tell.c replay/ranks/tell.h replay/ranks/world.c \
@@ -89,6 +90,7 @@ nobase_dist_pkgdata_DATA += \
 
 check_PROGRAMS += \
   tests/forward-dump \
+  tests/t-again \
   tests/t-arrivals \
   tests/t-backend-cpu \
   tests/t-backend-gpu \
@@ -150,6 +152,7 @@ dist_check_SCRIPTS += \
     tests/t-schedule.sh
 # A library that looks like NCCL.
 EXTRA_DIST += tests/fake_nccl.c
+EXTRA_tests_t_again_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_rank_heads_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_rank_sums_DEPENDENCIES = tests/fake_nccl.so
 EXTRA_tests_t_tell_DEPENDENCIES = tests/fake_nccl.so

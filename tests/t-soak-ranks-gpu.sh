@@ -73,7 +73,7 @@ while [ $(($(date +%s) - begin)) -lt "$seconds" ] || [ "$done" -lt "$least" ]; d
 	status=$? hang=0
 	{ [ $status -ge 124 ] || grep -q 'no answer from' err; } && hang=1
 	[ $status = 0 ] || sed "s/^/# run $seed: /" err
-	again=$(grep -c 'waited for the host' err)
+	again=$(grep -c 'the host was late' err)
 	# shellcheck disable=SC2046
 	set -- $(figures $seed.db)
 	echo "$mixing $status $hang $again $some ${*:-0 0 0 0 0 0 0}" >>rows

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
 #include "replay/engine/kernel_cost.h"
+#include "replay/ranks/again.h"
 #include "replay/ranks/world.h"
 
 #include <assert.h>
@@ -558,29 +559,24 @@ static enum ar_status cuda_barriers(void *self, int n, int64_t *ns, struct ar_er
 	return st;
 }
 
-/* A rank that ran an iteration again alone would wait for the others for ever. */
-static enum ar_status agree_late(struct cuda *c, bool *late, struct ar_err *err)
-{
-	const char mine = *late;
-	char all[RANKS_MAX];
-	enum ar_status st;
+/* Rows that are staged, and what it costs to run them. */
+struct staged {
+	struct cuda *c;
+	const struct row_set *set;
+	int pad;
+	struct iter_cost *cost;
+};
 
-	if (!c->env.world)
-		return AR_OK;
-	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
-	st = world_gather(c->env.world, &mine, all, 1, err);
-	for (int i = 0; i < world_size(c->env.world) && !st; i++)
-		*late |= all[i];
-	return st;
-}
-
-/* Run the staged rows and get their kernels.  clock.early: the GPU starts when CUDA_AHEAD layers,
- * or all of the first graph, are enqueued.  *late: it may have waited for the host since. */
-static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int pad, bool *late,
-				 struct iter_cost *cost, struct ar_err *err)
+/* Run staged rows and get their kernels; see again_fn.  Unless they are enqueued as a whole, the GPU
+ * starts when CUDA_AHEAD layers, or all of the first graph, are. */
+static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_err *err)
 {
+	const struct staged *s = ctx;
+	struct cuda *c = s->c;
 	enum ar_status st = discard(c, err);
 
+	c->clock.early = !whole && c->env.prof &&
+			 row_set_of(s->set, 0)->n_row > c->clock.held_rows[s->pad > 0];
 	if (!st)
 		st = cuda_begin(c, err);
 	if (st)
@@ -588,19 +584,20 @@ static enum ar_status run_staged(struct cuda *c, const struct row_set *set, int 
 	st = hold_gpu(c, err);
 	if (!st)
 		st = meet(c, err);
-	if (!st && pad)
+	if (!st && s->pad)
 		st = cuda_share_early(c, err);
 	if (!st)
-		st = pad ? launch_graphs(c, pad, err) : enqueue_all(c, set, err);
+		st = s->pad ? launch_graphs(c, s->pad, err) : enqueue_all(c, s->set, err);
 	*late = *c->clock.go == LAYER_HOLD_OVER;
 	release_gpu(&c->clock);
+	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	if (st)
 		return st;
 	st = cuda_wait(c, err);
 	if (!st)
-		st = cuda_collect(c, cost, err);
-	*late |= !st && c->clock.early && cuda_starved(c, cost);
-	return st ? st : agree_late(c, late, err);
+		st = cuda_collect(c, s->cost, err);
+	*late |= !st && c->clock.early && cuda_starved(c, s->cost);
+	return st;
 }
 
 /* Remember batches that the GPU runs before the host has enqueued the rest.  The GPU needs twice
@@ -619,24 +616,21 @@ static void learn_pace(struct cuda *c, int n_row, int pad, const struct iter_cos
 
 /* Run the staged rows; if the host was late, run them again, enqueued as a whole.  A library that
  * loads code for a new shape stalls the GPU, which is no cost of the batch.  Both runs write the
- * same.  If the host is late again, slow_host is set, and later iterations are not repeated. */
+ * same. */
 static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int pad,
 				  struct iter_cost *cost, struct ar_err *err)
 {
+	struct staged s = { c, set, pad, cost };
 	int n_row = row_set_of(set, 0)->n_row;
-	bool late = false;
-	enum ar_status st;
+	bool again;
+	enum ar_status st = again_if_late(c->env.world, run_staged, &s, &c->clock.slow_host, &again,
+					  err);
 
-	c->clock.early = c->env.prof && n_row > c->clock.held_rows[pad > 0];
-	st = run_staged(c, set, pad, &late, cost, err);
-	if (st || !late || c->clock.slow_host)
+	if (st || !again)
 		return st;
-	log_info("the GPU waited for the host, so %d rows run again", n_row);
-	c->clock.early = false;
-	st = run_staged(c, set, pad, &c->clock.slow_host, cost, err);
-	if (!st)
-		learn_pace(c, n_row, pad, cost);
-	return st;
+	log_info("the host was late, so %d rows ran again", n_row);
+	learn_pace(c, n_row, pad, cost);
+	return AR_OK;
 }
 
 /* See run_batch(); the tables may change. */

@@ -103,7 +103,7 @@ struct cuda_clock {
 	int held_rows[2];     /* not for batches of at most this many rows; [1]: from graphs */
 	int64_t *enqueued_ns; /* [n_run_layers + 1] when each layer and the head was */
 	bool stale;	      /* the tracer may hold kernels of no iteration */
-	bool slow_host;	      /* the host enqueues for longer than hold() waits */
+	bool slow_host;	      /* the batch before was late twice; see again_if_late() */
 	bf16_t *barrier;      /* [1] on the device, of ranks; NULL: there is one */
 };
 
