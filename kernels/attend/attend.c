@@ -398,13 +398,16 @@ int attend_plan_blocks(const struct attn_batch *b, int heads, struct attn_tile *
 
 int attend_cut_tiles(const struct attn_batch *b)
 {
-	const int rounds = 2 * b->n_sm, keys = b->keys.max_kv_blk * b->shape.page_tok;
+	const int keys = b->keys.max_kv_blk * b->shape.page_tok;
 
 	if (b->n_part)
 		return b->n_tile <= ATTEND_CUT_TILES ? b->n_tile : 0;
-	if (b->shape.page_tok < ATTEND_ROWS || keys < 2 * ATTEND_LIST_KEYS || b->n_tile <= b->n_sm)
+	if (!b->n_sm || b->n_tile <= b->n_sm || b->shape.page_tok < ATTEND_ROWS ||
+	    keys < 2 * ATTEND_LIST_KEYS)
 		return 0;
-	return lesser(lesser(rounds, b->n_tile), ATTEND_CUT_TILES);
+	if (b->n_tile <= 2 * b->n_sm)
+		return lesser(b->n_tile, ATTEND_CUT_TILES);
+	return lesser(b->n_tile - b->n_sm, ATTEND_CUT_TILES);
 }
 
 /* ---- reference ---- */

@@ -26,18 +26,17 @@ static inline size_t attend_piece_bytes(int n)
 }
 
 /* The number of tiles, at the end of a plan with block lists, to make pieces of.  A plan with parts
- * takes all of its tiles.  Other plans take the last two rounds of thread blocks, which are sorted:
- * the longest list that starts late decides when a launch ends.  Earlier tiles keep their order,
- * because neighbours read the same keys.  0: contexts are short, all tiles run at once, or blocks
- * have 64 tokens.  Tiles of such blocks use a key half as often.  If sorting moves them apart, they
- * wait for keys. */
+ * takes all of its tiles.  Of other plans tiles are sorted, all that come after the first round of
+ * thread blocks; these run meanwhile.  0: contexts are short, all tiles run at once, or blocks have
+ * 64 tokens.  Tiles of such blocks use a key half as often.  If sorting moves them apart, they wait
+ * for keys. */
 int attend_cut_tiles(const struct attn_batch *b);
 
-/* CUDA.  Make pieces of the last n tiles of b->tile.  Write piece[n + 1], the longest first, cut
- * for the thread blocks that b->n_sm multiprocessors run at once.  A tile may get fewer parts than
- * planned: the rest of its pieces are empty, and their part number is n_part or more.  They come
- * last; piece[n].n is the number of the others.  A kernel that is launched to overlap this one
- * starts at once. */
+/* CUDA.  Make pieces of the last n tiles of b->tile, cut for the thread blocks that b->n_sm
+ * multiprocessors run at once.  Write piece[n + 1], the longest first in each run of tiles.  A tile
+ * may get fewer parts than planned: the rest of its pieces are empty, and their part number is
+ * n_part or more.  They come last; piece[n].n is the number of the others.  A kernel that is
+ * launched to overlap this one starts at once. */
 enum ar_status attend_cut_enqueue(const struct attn_batch *b, int n,
 				  const struct block_lists *lists, struct attend_piece *piece,
 				  void *stream, struct ar_err *err);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cut tiles by the lengths of their lists, and sort the parts, the longest first.  Tiles that the
- * plan leaves whole are sorted only.
+ * Cut tiles by the lengths of their lists, and sort the parts, the longest first.
+ *
+ * Tiles that the plan leaves whole are sorted only, in runs that follow each other as in the plan.
+ * Those of a KV head are a run: with lists of about the same length they walk through its keys
+ * together, and find them in the L2 cache.  Each of the last two rounds of thread blocks is one, as
+ * the longest list that starts late decides when a launch ends.
  *
  * Whole tiles need `waves` rounds of thread blocks.  The least time for that is an even share of
  * all blocks for each thread block and round.  Tiles longer than the share are cut into parts.  A
@@ -20,6 +24,8 @@
 namespace {
 
 constexpr int THREADS = ATTEND_CUT_TILES;
+constexpr int BINS = 4 * THREADS;
+constexpr int RUNS = BINS / 64;	/* most runs that have bins of their own; neighbours share them */
 constexpr int LEAST = 1024;	/* fewest keys of a part */
 constexpr int COST = 512;	/* keys; an estimate: half the cost of one more part */
 
@@ -31,6 +37,8 @@ struct params {
 	int least, cost;		/* of a part, in blocks */
 	int n_plain, n_tile;		/* tiles before the ones to cut; tiles to cut */
 	int n_slot;
+	int round;			/* thread blocks of one, if tiles stay whole; else 0 */
+	int group;			/* query heads of a KV head */
 };
 
 /* Count the blocks of a tile's list that its rows can see.  Most lists end with the last visible
@@ -69,33 +77,79 @@ __device__ __forceinline__ int count_one(int *count, int bin)
 	return __shfl_sync(0xffffffff, before, first) + __popc(same & ((1u << lane) - 1));
 }
 
-/* Replace count[i] by the sum of all counts before it; one count per thread. */
-__device__ __forceinline__ void sum_before(int *count, int *warps)
+/* The sum of x over the threads before this one.  By all threads. */
+__device__ __forceinline__ int sum_before(int x, int *warps)
 {
-	const int i = threadIdx.x, lane = i % 32, own = count[i];
-	int sum = own;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	int sum = x;
 
 	for (int d = 1; d < 32; d *= 2) {
-		const int x = __shfl_up_sync(0xffffffff, sum, d);
+		const int y = __shfl_up_sync(0xffffffff, sum, d);
 
-		sum += lane < d ? 0 : x;
+		sum += lane < d ? 0 : y;
 	}
 	if (lane == 31)
-		warps[i / 32] = sum;
+		warps[warp] = sum;
 	__syncthreads();
-	sum += __reduce_add_sync(0xffffffff, lane < i / 32 ? warps[lane] : 0);
-	count[i] = sum - own;
+	sum += __reduce_add_sync(0xffffffff, lane < warp ? warps[lane] : 0);
 	__syncthreads();
+	return sum - x;
+}
+
+/* Replace each count by the sum of all counts before it. */
+__device__ __forceinline__ void sum_counts(int *count, int *warps)
+{
+	int *own = &count[threadIdx.x * (BINS / THREADS)], sum = 0;
+
+	for (int k = 0; k < BINS / THREADS; k++)
+		sum += own[k];
+	sum = sum_before(sum, warps);
+	for (int k = 0; k < BINS / THREADS; k++) {
+		const int n = own[k];
+
+		own[k] = sum;
+		sum += n;
+	}
+	__syncthreads();
+}
+
+/* Whether whole tile i to cut is the first of those that are sorted among each other. */
+__device__ __forceinline__ bool begins_run(const struct params *p, const attn_tile &t, int i)
+{
+	const int left = p->n_tile - i, group = p->group;
+
+	if (!p->round || !i || i >= p->n_tile)
+		return false;
+	if (left <= 2 * p->round)
+		return left % p->round == 0;
+	const attn_tile &before = p->tile[p->n_plain + i - 1];
+
+	return t.req != before.req || t.head / group != before.head / group;
+}
+
+/* The bin of a piece of n blocks in a run of tiles.  Bins of a run are in order, the longest
+ * first.  most: blocks of a piece; the last bin of all stays free. */
+__device__ __forceinline__ int bin_of(int run, int n_run, int n, int most)
+{
+	int shift = 0, width;
+
+	while ((n_run - 1) >> shift >= RUNS)
+		shift++;
+	width = (BINS - 1) / (((n_run - 1) >> shift) + 1);
+	run >>= shift;
+	for (shift = 0; most >> shift >= width; shift++)
+		;
+	return (run + 1) * width - 1 - (n >> shift);
 }
 
 __global__ void __launch_bounds__(THREADS)
 attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 {
-	__shared__ int count[THREADS], warps[THREADS / 32];
+	__shared__ int count[BINS], warps[THREADS / 32], most;
 	const int i = threadIdx.x;
 	attn_tile t = {};
-	int n = 0, n_whole, n_part = 0, waves, all, len, shortest, first, own, bin = -1, place;
-	int needed;
+	int n = 0, n_whole, n_part = 0, waves, all, len, shortest, first, own = 0, bin = -1, place;
+	int needed, begins, run, n_run;
 
 #if __CUDA_ARCH__ >= 900
 	grid_launch_next();
@@ -108,7 +162,10 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 	all = __reduce_add_sync(0xffffffff, t.part ? 0 : n);
 	if (i % 32 == 0)
 		warps[i / 32] = all;
-	count[i] = 0;
+	for (int k = i; k < BINS; k += THREADS)
+		count[k] = 0;
+	if (!i)
+		most = 0;
 	n_whole = __syncthreads_count(i < p.n_tile && !t.part);
 	all = __reduce_add_sync(0xffffffff, warps[i % 32]);
 	if (i < p.n_tile) {
@@ -117,14 +174,21 @@ attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
 		n_part = max((n - 1) / len + 1, 1);
 		first = min(t.part * len, n);
 		own = min(len, n - first);
-		bin = t.part < n_part ? THREADS - 1 - max(min(own, THREADS - 1), 1) : THREADS - 1;
 	}
 	needed = __syncthreads_count(t.part < n_part);
 	if (!i)
 		piece[p.n_tile] = { 0, 0, needed, 0 };
+	n = __reduce_max_sync(0xffffffff, own);
+	if (i % 32 == 0)
+		atomicMax(&most, n);
+	begins = begins_run(&p, t, i);
+	run = sum_before(begins, warps) + begins;
+	n_run = __syncthreads_count(begins) + 1;
+	if (i < p.n_tile)
+		bin = t.part < n_part ? bin_of(run, n_run, own, most) : BINS - 1;
 	place = count_one(count, bin);
 	__syncthreads();
-	sum_before(count, warps);
+	sum_counts(count, warps);
 	if (i < p.n_tile)
 		piece[count[bin] + place] = { p.n_plain + i, first, own, n_part };
 }
@@ -142,6 +206,8 @@ enum ar_status launch(const struct attn_batch *b, int n, struct params p,
 	p.n_plain = b->n_tile - n;
 	p.n_tile = n;
 	p.n_slot = b->n_sm * per_sm;
+	p.round = b->n_part ? 0 : p.n_slot;
+	p.group = b->shape.q_heads / b->shape.kv_heads;
 	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
 	CU_LAUNCHED();
 out:
