@@ -97,7 +97,7 @@ static enum ar_status take_memory(struct load *x, struct ar_err *err)
 				      x->prune_bytes);
 	st = bench_take_random(l, &l->q, l->q_len, 1, err);
 	if (!st)
-		st = bench_take_keys(l, err);
+		st = bench_take_random(l, &l->kv.k, l->kv_len, 1, err);
 	if (!st)
 		st = bench_take_random(l, &l->kv.v, l->kv_len, 1, err);
 	if (!st && x->state_bytes)

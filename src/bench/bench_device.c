@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device, launches and their times.  Repeats take turns on the sets of a load.  All repeats are
- * enqueued behind other work before the host waits for the first.  So the GPU does not wait for the
- * host.  In the trace the layer number is the repeat, so that each kernel is counted for its
- * repeat.
+ * enqueued while the GPU waits, so later it does not wait for the host.  It rests as long as for
+ * other programs in contrib/bench_torch.py, as its clock depends on that.  In the trace the layer
+ * number is the repeat, so that each kernel is counted for its repeat.
  */
 #include "config.h"
 #include "src/bench/bench_load.h"
@@ -17,7 +17,7 @@
 #include "kernels/layer/layer.h"
 #include "kernels/prim/cuda.h"
 
-static const size_t ahead_bytes = (size_t)6 << 30;
+static const int64_t ahead_ns = 20000000;
 enum { WARM = 3, MARKS = BENCH_STAGES + 1 };
 
 /* ---- the device ---- */
@@ -59,6 +59,7 @@ static enum ar_status make_marks(struct bench_device *d, struct ar_err *err)
 	if (!d->event || !d->time || !d->span)
 		return ar_nomem(err);
 	CU(cudaStreamCreate(&d->stream));
+	CU(cudaMallocHost((void **)&d->go, sizeof *d->go));
 	for (size_t i = 0; i < n * MARKS; i++)
 		CU(cudaEventCreate(&d->event[i]));
 out:
@@ -101,6 +102,7 @@ void bench_close(struct bench_device *d)
 			cudaEventDestroy(d->event[i]);
 	if (d->stream)
 		cudaStreamDestroy(d->stream);
+	cudaFreeHost((void *)d->go);
 	prof_close(d->prof);
 	method_free(d->method);
 	free(d->event);
@@ -176,16 +178,11 @@ out:
 	return st;
 }
 
-/* Enqueue some ms of work in few launches.  The host gets ahead of the GPU, and gaps between short
- * kernels are the GPU's own.  Refilling busy from its seed leaves the keys in it as they were. */
-static enum ar_status keep_busy(const struct bench_load *l, struct ar_err *err)
+/* Let the GPU wait: the host gets ahead, and gaps between short kernels are the GPU's own. */
+static enum ar_status get_ahead(const struct bench_device *d, struct ar_err *err)
 {
-	size_t bytes = l->busy_len * sizeof *l->busy;
-	enum ar_status st = AR_OK;
-
-	for (size_t done = 0; done < ahead_bytes && !st; done += bytes)
-		st = layer_fill(l->busy, l->busy_len, l->busy_seed, 1, l->d->stream, err);
-	return st;
+	*d->go = 0;
+	return layer_hold(d->go, ahead_ns, d->stream, err);
 }
 
 void bench_stage(void *load, int layer, enum phase phase)
@@ -223,7 +220,7 @@ enum ar_status bench_measure(struct bench_load *l, bench_launch_fn *launch, stru
 
 	for (int i = -WARM; i < l->d->env.repeat && !st; i++) {
 		if (!i)
-			st = keep_busy(l, err);
+			st = get_ahead(l->d, err);
 		if (!st)
 			st = bench_launch(l, launch, i, (i + WARM) % l->n_set, err);
 	}

@@ -46,7 +46,8 @@ out:
 	return st;
 }
 
-uint64_t bench_next_seed(const struct bench_load *l)
+/* The seed of the next allocation. */
+static uint64_t next_seed(const struct bench_load *l)
 {
 	return rng_mix(l->d->env.seed + (uint64_t)l->n_alloc);
 }
@@ -55,7 +56,7 @@ enum ar_status bench_take_random(struct bench_load *l, bf16_t **to, size_t n, fl
 				 struct ar_err *err)
 {
 	size_t all = n * (size_t)l->n_set;
-	uint64_t seed = bench_next_seed(l);
+	uint64_t seed = next_seed(l);
 	enum ar_status st = bench_take(l, to, all * sizeof **to, err);
 
 	return st ? st : layer_fill(*to, all, seed, scale, l->d->stream, err);

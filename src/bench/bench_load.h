@@ -17,6 +17,7 @@ struct bench_device {
 	struct bench_env env;
 	struct prof *prof; /* NULL: CUDA events are the clock */
 	cudaStream_t stream;
+	volatile int *go;      /* of layer_hold(), on the host; stays 0 until the hold is over */
 	cudaEvent_t *event;    /* [repeat][BENCH_STAGES + 1] */
 	double *time;	       /* [repeat] */
 	int64_t (*span)[2];    /* [repeat] start and end, ns */
@@ -40,11 +41,6 @@ struct bench_load {
 	void *alloc[BENCH_ALLOCS];
 	int n_alloc;
 
-	bf16_t *busy; /* refilled from busy_seed, with the same values, while the host
-				 * gets ahead */
-	size_t busy_len;
-	uint64_t busy_seed;
-
 	int repeat; /* of the current launch; -1: not timed */
 	enum phase stage[BENCH_STAGES];
 	int n_stage;
@@ -57,14 +53,9 @@ enum ar_status bench_upload(struct bench_load *l, void *to, const void *host, si
 			    struct ar_err *err);
 void bench_drop(struct bench_load *l, int keep);
 
-/* The seed of the next allocation. */
-uint64_t bench_next_seed(const struct bench_load *l);
 /* Allocate n elements for each set, about normal.  Each call draws new values. */
 enum ar_status bench_take_random(struct bench_load *l, bf16_t **to, size_t n, float scale,
 				 struct ar_err *err);
-
-/* Allocate K, kv_len elements for each set, which also keep the GPU busy between launches. */
-enum ar_status bench_take_keys(struct bench_load *l, struct ar_err *err);
 
 /* Upload the arrays of the batch of l->c, its tiles under its executor, and its lists. */
 enum ar_status bench_take_batch(struct bench_load *l, struct ar_err *err);

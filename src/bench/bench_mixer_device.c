@@ -13,7 +13,6 @@
 #include "src/bench/bench_load.h"
 
 enum { CHECKED = 200 }; /* rows of request 0, over several chunks of the kernels */
-static const size_t busy_len = (size_t)128 << 20;
 
 /* ---- the mixers ---- */
 
@@ -350,10 +349,7 @@ static enum ar_status take_all(struct load *p, struct ar_err *err)
 
 	p->state = batch * state_len(l);
 	p->tail = batch * tail_len(l);
-	p->l.busy_len = busy_len;
-	st = bench_take(&p->l, &p->l.busy, busy_len * sizeof *p->l.busy, err);
-	if (!st)
-		st = bench_take(&p->l, &p->call.out, out * sizeof *p->call.out, err);
+	st = bench_take(&p->l, &p->call.out, out * sizeof *p->call.out, err);
 	if (!st)
 		st = bench_take(&p->l, &p->call.work, work_bytes(l, p->x->batch, p->n_row), err);
 	if (!st)

@@ -9,7 +9,6 @@
 #include "kernels/prim/cuda.h"
 
 enum { STATE_TOK = 1024, FILL_TOK = 4096, MOST_SETS = 8 };
-static const size_t busy_len = (size_t)128 << 20;
 
 /* ---- chunks ---- */
 
@@ -232,7 +231,6 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	l->q_len = max_row * (size_t)(s->q_heads * s->head_dim);
 	l->kv_len = n_page * groups_plane_bytes(g, 0) / sizeof *l->kv.k;
 	p->state_bytes = workspace_aligned(n_page * g->state_bytes);
-	l->busy_len = busy_len;
 	if (!st)
 		st = load_input(p, err);
 	if (!st)
@@ -240,8 +238,6 @@ static enum ar_status take_all(struct bench_prefill *p, struct ar_err *err)
 	if (!st)
 		st = bench_take(l, &p->k,
 				max_row * (size_t)(s->kv_heads * s->head_dim) * sizeof *p->k, err);
-	if (!st)
-		st = bench_take(l, &l->busy, l->busy_len * sizeof *l->busy, err);
 	if (!st)
 		st = take_work(p, err);
 	return st ? st : take_sets(p, err);

@@ -23,17 +23,6 @@ static void load_release(struct bench_load *l)
 	gemm_close(l->gemm);
 }
 
-enum ar_status bench_take_keys(struct bench_load *l, struct ar_err *err)
-{
-	enum ar_status st;
-
-	l->busy_seed = bench_next_seed(l);
-	st = bench_take_random(l, &l->kv.k, l->kv_len, 1, err);
-	l->busy = l->kv.k;
-	l->busy_len = l->kv_len * (size_t)l->n_set;
-	return st;
-}
-
 static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 {
 	const struct executor *x = l->c->executor;
@@ -204,7 +193,7 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 	if (!st)
 		st = bench_take_random(l, &l->q, l->q_len, 1, err);
 	if (!st)
-		st = bench_take_keys(l, err);
+		st = bench_take_random(l, &l->kv.k, l->kv_len, 1, err);
 	if (!st && select)
 		return take_selection(l, err);
 	if (!st)
@@ -366,7 +355,7 @@ enum ar_status bench_product(struct bench_device *d, int n, struct bench_result 
 	if (!st)
 		st = bench_take_random(&l, &l.q, len, 1, err);
 	if (!st)
-		st = bench_take_keys(&l, err);
+		st = bench_take_random(&l, &l.kv.k, l.kv_len, 1, err);
 	if (!st)
 		st = bench_take(&l, &l.out, len * sizeof *l.out, err);
 	if (!st)
@@ -382,7 +371,7 @@ enum ar_status bench_copy(struct bench_device *d, int n, struct bench_result *r,
 	enum ar_status st;
 
 	l.n_set = bench_sets(&l, len * sizeof *l.kv.k, 2 * len * sizeof *l.kv.k);
-	st = bench_take_keys(&l, err);
+	st = bench_take_random(&l, &l.kv.k, l.kv_len, 1, err);
 	if (!st)
 		st = bench_take_random(&l, &l.kv.v, len, 1, err);
 	if (!st)
