@@ -66,8 +66,11 @@ if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_sp
 	esac
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
-	attnreplay bench attention --cases "$cases" --repeat "$repeat" --json "$out/ours.jsonl" ||
-		status=$?
+	# shellcheck disable=SC2086
+	cat $cases >"$out/cases"
+	attnreplay bench attention --cases "$out/cases" --repeat "$repeat" \
+		--json "$out/ours.jsonl" || status=$?
+	rm "$out/cases"
 fi
 [ $status -le 1 ] || exit $status
 "$python" "$top/contrib/bench_compare.py" "$out/ours.jsonl" "$out/theirs.jsonl" \
