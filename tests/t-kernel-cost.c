@@ -78,6 +78,21 @@ static void test_overlap(void)
 	is_int(c.busy_ns, 150 + 300 + 350, "times of all are a union, too");
 }
 
+/* Of one phase: a kernel that starts while the one before runs. */
+static void test_phase(void)
+{
+	static const struct timed t[] = {
+		{ PHASE_LINEAR, 0, 1000, 1600 },
+		{ PHASE_LINEAR, 0, 1100, 1700 },
+		{ PHASE_LINEAR, 0, 1200, 1300 },
+		{ PHASE_LINEAR, 1, 1800, 1900 },
+	};
+	const struct iter_cost c = cost_on(t, sizeof t / sizeof *t, 0, 0);
+
+	is_int(c.phase_ns[PHASE_LINEAR], 700 + 100, "a time that kernels share counts once");
+	is_int(c.phase_kernels[PHASE_LINEAR], 4, "... and both count");
+}
+
 static bool within(int64_t x, int64_t y)
 {
 	return x - y <= y / 5000 && y - x <= y / 5000; /* 200 ppm */
@@ -102,6 +117,7 @@ int main(void)
 	plan(0);
 	test_in_line();
 	test_overlap();
+	test_phase();
 	test_clocks();
 	return done_testing();
 }

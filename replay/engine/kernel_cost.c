@@ -25,9 +25,12 @@ void kernel_cost(struct iter_cost *cost, int n_layers, int n_run)
 {
 	const int64_t first = cost->kernel[0].start_ns;
 	struct cover all = { first, 0 }, layers = all, comm = all, others = all;
+	struct cover phase[PHASE_COUNT];
 	int64_t once = 0; /* of the sum of embeddings */
 	bool head = false;
 
+	for (int p = 0; p < PHASE_COUNT; p++)
+		phase[p] = all;
 	for (size_t i = 0; i < cost->n_kernel; i++) {
 		const struct prof_kernel *k = &cost->kernel[i];
 
@@ -38,9 +41,11 @@ void kernel_cost(struct iter_cost *cost, int n_layers, int n_run)
 		cover(is_comm(k->phase) ? &comm : &others, k);
 		if (!head)
 			cover(&layers, k);
-		cost->phase_ns[k->phase] += k->end_ns - k->start_ns;
+		cover(&phase[k->phase], k);
 		cost->phase_kernels[k->phase]++;
 	}
+	for (int p = 0; p < PHASE_COUNT; p++)
+		cost->phase_ns[p] += phase[p].ns;
 	cost->busy_ns = all.ns;
 	cost->span_ns = all.end - first;
 	cost->cost_ns = (layers.end - first - once) * n_layers / n_run + all.end - layers.end +
