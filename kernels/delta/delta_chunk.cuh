@@ -90,40 +90,69 @@ __device__ __forceinline__ void finish_gates(const delta_args &a, int64_t at, ch
 	p.sum[head][i] = g;
 }
 
+/* Whether a warp's part of the products, rows from `row` and columns from `col` on, lies above the
+ * diagonal. */
+__device__ __forceinline__ bool is_above(int row, int col)
+{
+	return col >= row + 16;
+}
+
+/* Make the products 0 above the diagonal; k k^T on it, too. */
+__device__ __forceinline__ void cut_products(float (&kk)[4][4], float (&qk)[4][4], int row, int col)
+{
+	const int lane = threadIdx.x % 32, from = row + lane / 4 - col - lane % 4 * 2;
+
+	if (col + HALF <= row)
+		return;
+#pragma unroll
+	for (int n = 0; n < 4; n++)
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			const int below = from + e / 2 * 8 - n * 8 - e % 2;
+
+			qk[n][e] = below >= 0 ? qk[n][e] : 0;
+			kk[n][e] = below > 0 ? kk[n][e] : 0;
+		}
+}
+
 /* L and mix of a value head: the warp's part, rows from `row` and columns from `col` on. */
 __device__ __forceinline__ void decay(const float (&kk)[4][4], const float (&qk)[4][4],
 				      const float *g, const float *beta, float (*l)[STRIDE],
 				      bf16_t *mix, int row, int col)
 {
 	const int lane = threadIdx.x % 32, from = row + lane / 4, to = col + lane % 4 * 2;
-	const bool crosses = col + HALF > row;	/* the diagonal, or lies above it */
 	const float rows[2] = { g[from], g[from + 8] }, rates[2] = { beta[from], beta[from + 8] };
+	char *words = (char *)mix + from * (C * 2) + lane % 4 * 4;
 
 #pragma unroll
 	for (int n = 0; n < 4; n++) {
 		const float2 cols = *reinterpret_cast<const float2 *>(&g[to + n * 8]);
+		char *word = words + ((col / 8 + n) ^ (from % 8)) * 16;
 
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			const int i = from + h * 8, j = to + n * 8;
-			float x = ex2(rows[h] - cols.x), y = ex2(rows[h] - cols.y);
+			/* Above the diagonal the sums decrease. */
+			const float x = ex2(fminf(rows[h] - cols.x, 0));
+			const float y = ex2(fminf(rows[h] - cols.y, 0));
 
-			if (crosses) {
-				x = i >= j ? x : 0;
-				y = i > j ? y : 0;
-			}
-			*reinterpret_cast<uint32_t *>(mix + swizzle<C>(i, j / 8) / 2 + j % 8) =
+			*reinterpret_cast<uint32_t *>(word + h * (8 * C * 2)) =
 				pack_bf16(x * qk[n][2 * h], y * qk[n][2 * h + 1]);
-			x *= rates[h] * kk[n][2 * h];
-			y *= rates[h] * kk[n][2 * h + 1];
-			if (crosses) {
-				x = i > j ? x : 0;
-				y = i > j + 1 ? y : 0;
-			}
-			l[j][i] = x;
-			l[j + 1][i] = y;
+			l[j][i] = x * (rates[h] * kk[n][2 * h]);
+			l[j + 1][i] = y * (rates[h] * kk[n][2 * h + 1]);
 		}
 	}
+}
+
+/* Of mix, a warp's part above the diagonal. */
+__device__ __forceinline__ void clear_mix(bf16_t *mix, int row, int col)
+{
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int i = 0; i < 16; i += 8)
+		*reinterpret_cast<uint4 *>(
+			(char *)mix + swizzle<C>(row + i + lane / 4, col / 8 + lane % 4)) = uint4{};
 }
 
 /* Replace a block of 32 on the diagonal of L, transposed, by the inverse of 1 + L.  By one warp. */
@@ -160,6 +189,13 @@ __device__ __forceinline__ void invert(float (*l)[STRIDE], int first)
 		l[first + i][first + lane] = x[i];
 }
 
+/* x rounded to tf32.  The lowest bits are left: mma does not read them.  Not for infinities, as
+ * to_tf32() is. */
+__device__ __forceinline__ uint32_t near_tf32(float x)
+{
+	return __float_as_uint(x) + 0x1000;
+}
+
 /* c = A B for the warp's 16 x 16 of 32 x 32, from (row, col) on; a(i, k) and b(k, j) read. */
 template <class A, class B>
 __device__ __forceinline__ void multiply_32(float (&c)[2][4], A a, B b, int row, int col)
@@ -174,14 +210,14 @@ __device__ __forceinline__ void multiply_32(float (&c)[2][4], A a, B b, int row,
 #pragma unroll
 	for (int first = 0; first < HALF; first += 8) {
 		const int k = first + t;
-		const uint32_t x[4] = { to_tf32(a(row + g, k)), to_tf32(a(row + g + 8, k)),
-					to_tf32(a(row + g, k + 4)),
-					to_tf32(a(row + g + 8, k + 4)) };
+		const uint32_t x[4] = { near_tf32(a(row + g, k)), near_tf32(a(row + g + 8, k)),
+					near_tf32(a(row + g, k + 4)),
+					near_tf32(a(row + g + 8, k + 4)) };
 
 #pragma unroll
 		for (int n = 0; n < 2; n++)
-			mma_m16n8k8_tf32(c[n], x, to_tf32(b(k, col + n * 8 + g)),
-					 to_tf32(b(k + 4, col + n * 8 + g)));
+			mma_m16n8k8_tf32(c[n], x, near_tf32(b(k, col + n * 8 + g)),
+					 near_tf32(b(k + 4, col + n * 8 + g)));
 	}
 }
 
@@ -254,18 +290,23 @@ __device__ __forceinline__ int product_col()
 /* From the products k k^T and q k^T of the warp on, by all threads; finish_gates() has run.  Tiles
  * of the heads go to mix and solve, one after another. */
 __device__ __forceinline__ void finish_chunk(const chunk_heads &h, chunk_part &p, bf16_t *mix,
-					     bf16_t *solve, const float (&kk)[4][4],
-					     const float (&qk)[4][4])
+					     bf16_t *solve, float (&kk)[4][4], float (&qk)[4][4])
 {
 	const int warp = threadIdx.x / 32, row = warp % 4 / 2 * 16, col = warp % 2 * 16;
 	float (*l)[STRIDE] = p.l[warp / 4];		/* of the warp in T21 */
 	float c[2][4];
 
+	if (is_above(product_row(), product_col())) {
+		for (int i = 0; i < h.n; i++)
+			clear_mix(mix + i * (C * C), product_row(), product_col());
+	} else {
+		cut_products(kk, qk, product_row(), product_col());
 #pragma unroll
-	for (int i = 0; i < PAIR; i++)
-		if (i < h.n)
-			decay(kk, qk, p.sum[i], p.beta[i], p.l[i], mix + i * (C * C), product_row(),
-			      product_col());
+		for (int i = 0; i < PAIR; i++)
+			if (i < h.n)
+				decay(kk, qk, p.sum[i], p.beta[i], p.l[i], mix + i * (C * C),
+				      product_row(), product_col());
+	}
 	__syncthreads();
 	if (warp < 2 * h.n)
 		invert(p.l[warp / 2], warp % 2 * HALF);
