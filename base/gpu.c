@@ -6,8 +6,9 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/forked.h"
 
 enum { MAX_DEVICES = 64 };
 
@@ -73,15 +74,13 @@ enum ar_status gpu_ask(int device, struct gpu *out, struct ar_err *err)
 	int fd[2];
 
 	if (asked != device && !fflush(NULL) && !pipe(fd)) {
-		child = fork();
+		child = fork_apart(); /* what has used the GPU takes long to end */
 		if (!child)
 			answer(device, fd[1]);
 		close(fd[1]);
 		known = (struct gpu){ 0 };
-		if (child > 0) {
+		if (child > 0)
 			n = read(fd[0], &known, sizeof known);
-			waitpid(child, NULL, 0);
-		}
 		close(fd[0]);
 		asked = device;
 		if (n != sizeof known)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that is bound to its parent ends with it: when the parent is killed later, and when it
- * is killed before the process could ask for the signal. */
+ * is killed before the process could ask for the signal.  One that is apart is no child. */
 #include "config.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -76,11 +77,29 @@ static int bytes(void)
 	return n;
 }
 
+/* The process lives until it may write. */
+static void test_apart(void)
+{
+	int may[2];
+	pid_t p;
+	char c = 0;
+
+	if (pipe(out) || pipe(may))
+		bail_out("no pipe");
+	p = fork_apart();
+	if (!p)
+		_exit(read(may[0], &c, 1) != 1 || write(out[1], "z", 1) != 1);
+	is_int(p, 1, "a process apart is started");
+	ok(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "... and is no child");
+	ok(write(may[1], "x", 1) == 1 && read(out[0], &c, 1) == 1 && c == 'z', "... but runs");
+}
+
 int main(void)
 {
-	plan(2);
+	plan(5);
 	is_int(bytes(), 1, "a process gets a signal when its parent ends");
 	early = true;
 	is_int(bytes(), 0, "... also when that was before it could ask for one");
+	test_apart();
 	return done_testing();
 }

@@ -2,10 +2,10 @@
 #include "config.h"
 #include "replay/host/host_probe.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/forked.h"
 
 enum ar_status host_probe(struct probe *p, int device, struct ar_err *err)
 {
@@ -41,33 +41,25 @@ static void tell(int device, int to)
 static struct {
 	bool begun;
 	int device, from;
-	pid_t child;
 } process;
-
-static void end_process(void)
-{
-	close(process.from);
-	waitpid(process.child, NULL, 0);
-	process.begun = false;
-}
 
 void host_probe_begin(int device)
 {
+	pid_t child;
 	int fd[2];
 
 	if (process.begun && process.device == device)
 		return;
-	if (process.begun) {
-		kill(process.child, SIGKILL);
-		end_process();
-	}
+	if (process.begun)
+		close(process.from);
+	process.begun = false;
 	if (fflush(NULL) || pipe(fd))
 		return;
-	process.child = fork();
-	if (!process.child)
+	child = fork_apart(); /* what has used the GPU takes long to end */
+	if (!child)
 		tell(device, fd[1]);
 	close(fd[1]);
-	process.begun = process.child > 0;
+	process.begun = child > 0;
 	process.device = device;
 	process.from = fd[0];
 	if (!process.begun)
@@ -87,7 +79,8 @@ enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err)
 	host_probe_begin(device);
 	if (process.begun) {
 		n = read(process.from, &a, sizeof a);
-		end_process();
+		close(process.from);
+		process.begun = false;
 	}
 	if (n != sizeof a)
 		return ar_fail(err, AR_IO,
