@@ -544,4 +544,13 @@ if [ "$db" ]; then
 		LEFT JOIN iteration_request USING(run_id, iter_no) GROUP BY run_id, iter_no)
 		WHERE n <> batch_size')" 0
 fi
+
+# The process of the second method exists when the replay of the first is over.
+if [ "$db" ] && "$ATTNREPLAY" run --trace x --backend none 2>&1 | grep -q ', cpu' && [ -f "$arc" ]; then
+	"$ATTNREPLAY" run $plain --backend cpu --trace "$tmp/short.jsonl" --model niah-llama-14m \
+		--capture "$arc" --accuracy 0 --method dense,xattention --db "$tmp/two.db" \
+		--json - >/dev/full 2>"$tmp/err"
+	is 'a method has no turn when the results of one before cannot be written' "$?$(
+		sqlite3 "$tmp/two.db" "SELECT '-' || count(*) FROM run")" 1-1
+fi
 finish

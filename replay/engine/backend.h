@@ -132,6 +132,9 @@ struct backend {
 	bool uses_gpu;	  /* kernels can be traced: env.prof opens before open() */
 	bool modelled;	  /* its times are modelled ones of a GPU; it can do without captures */
 
+	/* Begin to use the device before open(), which takes long; errors are left to open().
+	 * NULL: there is nothing to begin. */
+	void (*attach)(const void *opts);
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.

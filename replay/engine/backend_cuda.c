@@ -799,6 +799,7 @@ const struct backend backend_cuda = {
 	.opts_size = sizeof(struct cuda_opts),
 	.needs_model = true,
 	.uses_gpu = true,
+	.attach = cuda_attach,
 	.open = cuda_open,
 	.fit_blocks = cuda_fit_blocks,
 	.max_captured = cuda_max_captured,

@@ -261,8 +261,9 @@ void cuda_evict_cost(struct cuda *c, struct iter_cost *cost);
 enum ar_status cuda_evict_dense(struct cuda *c, const struct batch_entry *e, int i, bf16_t *out,
 				float *lse, struct ar_err *err);
 
-/* In backend_cuda_memory.c.  The first three are functions of struct backend.  cuda_take_pool()
+/* In backend_cuda_memory.c.  The first four are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */
+void cuda_attach(const void *opts);
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err);
 void cuda_close(void *self);

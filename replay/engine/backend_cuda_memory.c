@@ -96,6 +96,22 @@ void cuda_close(void *self)
 
 /* ---- opening ---- */
 
+/* Make the context and load cuBLAS.  Not where one process at a time may use the GPU: another may
+ * still do. */
+void cuda_attach(const void *opts)
+{
+	const int device = (int)((const struct cuda_opts *)opts)->device;
+	struct gemm *g = NULL;
+	struct ar_err unused;
+	int mode;
+
+	if (!cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device) &&
+	    mode == cudaComputeModeDefault && !cudaSetDevice(device) &&
+	    !gemm_open(&g, NULL, &unused))
+		gemm_close(g);
+	cudaGetLastError();
+}
+
 static void describe_gpu(const struct cudaDeviceProp *p, struct store_gpu *gpu)
 {
 	const unsigned char *u = (const unsigned char *)p->uuid.bytes;

@@ -77,7 +77,7 @@ static enum ar_status run_prefill(struct run *r, const struct args *a,
 	if (!st)
 		st = run_load(r, err);
 	if (!st)
-		st = run_method_apart(r, 0, err);
+		st = run_method_apart(r, 0, 0, err);
 	if (!st && r->out.figures.ok < r->out.figures.of)
 		st = ar_fail(err, AR_USAGE, "%" PRId64 " of %" PRId64 " requests were rejected",
 			     r->out.figures.of - r->out.figures.ok, r->out.figures.of);

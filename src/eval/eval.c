@@ -68,7 +68,7 @@ enum ar_status eval_run(struct eval *e, size_t i, struct eval_summary *out, stru
 	struct run *r = &e->r;
 	const bool apart = !r->session.backend || r->session.backend->uses_gpu;
 	enum ar_status st = r->session.o.ranks == RUN_RANKS_LOCAL ? run_method_ranks(r, i, err) :
-			    apart				  ? run_method_apart(r, i, err) :
+			    apart				  ? run_method_apart(r, i, i, err) :
 								    run_method(r, i, err);
 
 	*out = eval_results_summary(&e->results, i);

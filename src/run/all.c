@@ -5,6 +5,25 @@
 #include "base/log.h"
 #include "profiler/store/store_disk.h"
 
+/* The run after i whose process may start early; i: there is none. */
+static size_t next_apart(const struct run *r, size_t i)
+{
+	size_t next = i + 1;
+
+	while (next < r->in.n_runs && !run_is_left(&r->session.o, next))
+		next++;
+	return next < r->in.n_runs && r->session.o.ranks == RUN_RANKS_ONE ? next : i;
+}
+
+static enum ar_status run_one(struct run *r, size_t i, struct ar_err *err)
+{
+	if (r->session.o.ranks == RUN_RANKS_LOCAL)
+		return run_method_ranks(r, i, err);
+	return r->in.n_runs > 1 || run_plugin(&r->in, i) ?
+		       run_method_apart(r, i, next_apart(r, i), err) :
+		       run_method_here(r, i, err);
+}
+
 /* A method with a selector from a file has a process of its own, which may fail: the others go
  * on.  Of several errors the last is returned; the errors before it are printed. */
 static enum ar_status run_each(struct run *r, struct ar_err *err)
@@ -14,21 +33,18 @@ static enum ar_status run_each(struct run *r, struct ar_err *err)
 	struct ar_err e;
 
 	for (size_t i = r->session.first; i < r->in.n_runs && go_on; i++) {
-		const bool plugin = run_plugin(&r->in, i);
-
 		if (!run_is_left(&r->session.o, i))
 			continue;
-		one = r->session.o.ranks == RUN_RANKS_LOCAL ? run_method_ranks(r, i, &e) :
-		      r->in.n_runs > 1 || plugin	    ? run_method_apart(r, i, &e) :
-							      run_method_here(r, i, &e);
+		one = run_one(r, i, &e);
 		if (!one)
 			continue;
 		if (st)
 			log_line(LOG_ERROR, "%s", err->msg);
 		st = one;
 		*err = e;
-		go_on = plugin && one != AR_INTERRUPTED;
+		go_on = run_plugin(&r->in, i) && one != AR_INTERRUPTED;
 	}
+	run_drop_ahead(&r->session);
 	return st;
 }
 

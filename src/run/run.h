@@ -125,6 +125,14 @@ struct run_inputs {
 	bool host_probed;      /* the probe says so */
 };
 
+/* The process of a run.  pid 0: there is none. */
+struct run_process {
+	pid_t pid;
+	size_t run;
+	int fd; /* socket to it */
+	bool turn; /* it has been told that it may run */
+};
+
 /* The command: its options and outputs, and the objects that are open while it runs. */
 struct run_session {
 	struct run_options o;
@@ -155,6 +163,8 @@ struct run_session {
 	struct world *world;	       /* of this rank, unless --ranks one; NULL: it is alone */
 	struct rank_facts *rank_fact;  /* [world_size()] while there is a world */
 	struct barrier_spread barrier; /* of these ranks; -1: not known */
+	int parent;		       /* socket to it, of a process for one run; 0: it is none */
+	struct run_process ahead;      /* of the next run: it waits for its turn */
 	bool muted;		       /* another rank than 0: it has no results */
 	bool all_know;		       /* the ranks: why the run failed */
 };
@@ -366,8 +376,15 @@ void run_energy_end(struct run_session *s, struct energy_use *use);
  * the backend names the driver. */
 struct gpu_state run_gpu_state(const struct run_session *s);
 
-/* child.c: run_method() in a process of its own. */
-enum ar_status run_method_apart(struct run *r, size_t i, struct ar_err *err);
+/* child.c: run_method() in a process of its own.  next: the run after it; its process starts when
+ * the replay of run i is over, and begins to use the GPU while run i ends.  i: there is none. */
+enum ar_status run_method_apart(struct run *r, size_t i, size_t next, struct ar_err *err);
+/* End the process of a run whose turn does not come. */
+void run_drop_ahead(struct run_session *s);
+/* In that process: the replay is over, and the GPU is idle.  wait: until the memory of the GPU is
+ * free of the run before. */
+void run_tell_replayed(const struct run_session *s);
+void run_wait_alone(const struct run_session *s);
 
 /* child.c: a process of this command that wrote a run is gone; a failure is a warning. */
 void run_fail_lost(const struct run_session *s);
@@ -399,6 +416,8 @@ enum ar_status run_method_here(struct run *r, size_t i, struct ar_err *err);
  * this rank on its host. */
 enum ar_status run_join_ranks(struct run_session *s, const struct world_join *join, int local,
 			      struct ar_err *err);
+/* Begin to use the GPU of the backend, if it has one: open() is short then. */
+void run_attach(struct run_session *s);
 /* Trace the kernels of a backend with a GPU, from before the first call of CUDA on.  Without a
  * tracer that is fine; then s->prof stays NULL. */
 enum ar_status run_open_prof(struct run_session *s, const struct backend *b, struct ar_err *err);

@@ -27,6 +27,15 @@ enum ar_status run_open_prof(struct run_session *s, const struct backend *b, str
 	return st;
 }
 
+void run_attach(struct run_session *s)
+{
+	const struct backend *b = s->backend;
+	struct ar_err later; /* open() says it */
+
+	if (b && b->attach && !run_open_prof(s, b, &later))
+		b->attach(run_options_of(&s->o, b));
+}
+
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
 static enum ar_status open_as(struct run_session *s, const struct backend *b, struct ar_err *err)
@@ -540,6 +549,7 @@ static enum ar_status replay_method(struct run *r, size_t i, const struct plan *
 	run_leave_ranks(s, st);
 	cfg.world = NULL; /* resamples are replayed by one rank */
 	run_energy_end(s, &r->out.energy);
+	run_tell_replayed(s);
 	recorder_release(&recorder);
 	if (has_ended(st) && s->print & RUN_PRINT_RESULT)
 		run_print_latencies(r, i, run_label(r, i), &res); /* replicates take longer */
@@ -567,6 +577,7 @@ static enum ar_status run_on_backend(struct run *r, size_t i, struct ar_err *err
 				 !(p && plan_evict(p) && plan_evict(p)->evictor->state_bytes);
 	if (!st)
 		st = open_backend(in, s, p, err);
+	run_wait_alone(s);
 	in->limits.evict = p ? plan_evict(p) : in->cost_plan ? plan_evict(in->cost_plan) : NULL;
 	in->limits.cache_root = prefix_cache_root(p && !s->o.share_kv ? p->params : NULL);
 	if (!st && (s->backend->uses_gpu || !in->memory.block_bytes))

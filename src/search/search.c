@@ -295,8 +295,9 @@ static enum ar_status run_point(const struct search *s, struct run *r, struct ar
 		st = run_describe(&r->session, err);
 	if (st)
 		return st;
-	return !r->session.backend || r->session.backend->uses_gpu ? run_method_apart(r, 0, err) :
-								     run_method(r, 0, err);
+	return !r->session.backend || r->session.backend->uses_gpu ?
+		       run_method_apart(r, 0, 0, err) :
+		       run_method(r, 0, err);
 }
 
 enum ar_status search_point(struct search *s, struct subject *u, double x, const char *text,
