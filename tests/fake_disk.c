@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A statfs() in place of the system's: each file lies on a file system of the kind whose number is in
- * FAKE_DISK.  Part of a test, or a library for LD_PRELOAD. */
+/* A statfs() in place of the system's: each file lies on a file system of the kind whose number is
+ * in FAKE_DISK.  Part of a test, or a library for LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch whose host was late runs again on all ranks, also on those that were in time.  Each rank is
- * a process; a batch adds up over them, and one that ran alone would wait for ever. */
+/* A batch whose host was late runs again on all ranks, also on those that were in time.  Each rank
+ * is a process; a batch adds up over them, and one that ran alone would wait for ever. */
 #include "config.h"
 
 #include <stdio.h>

@@ -193,8 +193,8 @@ static void test_iteration(void)
 	is_int(cost.cost_ns, INT64_MAX, "sums do not overflow");
 }
 
-/* A ring takes 100 ns for a hop and a ns for a byte, so times tell bytes.  Layers are of an MLP alone
- * (1) or have a mixer, too. */
+/* A ring takes 100 ns for a hop and a ns for a byte, so times tell bytes.  Layers are of an MLP
+ * alone (1) or have a mixer, too. */
 static void test_drops(void)
 {
 	struct layer_spec layer[4] = { { .mixer = MIX_FULL, .ffn = 8 },

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a database lies.  SQLite's write-ahead log needs memory that all programs share which use the
- * file.  Two hosts share none, and network file systems may lack it and have locks that fail. */
+/* Where a database lies.  SQLite's write-ahead log needs memory that all programs of the file
+ * share.  Two hosts share none, and network file systems may lack it and have locks that fail. */
 #ifndef AR_STORE_DISK_H
 #define AR_STORE_DISK_H
 
-/* The name of the network file system that holds the file, or its folder if there is no file.  NULL:
- * it is on another one. */
+/* The name of the network file system that holds the file, or its folder if there is no file.
+ * NULL: it is on another one. */
 const char *store_disk_network(const char *path);
 /* Warn if it is on one. */
 void store_disk_warn(const char *path);

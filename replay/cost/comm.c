@@ -13,8 +13,8 @@ int comm_ranks(const struct comm *c)
 	return c->experts.experts ? c->experts.ranks : c->ranks;
 }
 
-/* Whether there are partial sums at a place of a model: after the mixer of layer place / 2, or after
- * its MLP. */
+/* Whether there are partial sums at a place of a model: after the mixer of layer place / 2, or
+ * after its MLP. */
 static bool sums(const struct comm *c, const struct model *m, int place)
 {
 	const struct layer_spec *l = &m->layer[place / 2];

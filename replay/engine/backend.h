@@ -78,7 +78,7 @@ struct latent_chunks {
 	int64_t absorbed, expanded;
 };
 
-/* The rows of a batch at a layer that drops, and what ranks that share the heads tell each other. */
+/* The rows of a batch at a layer that drops, and what ranks that share heads tell each other. */
 struct drop_messages {
 	int layer;
 	bool before_mlp;    /* it drops before the layer's MLP */

@@ -567,8 +567,8 @@ struct staged {
 	struct iter_cost *cost;
 };
 
-/* Run staged rows and get their kernels; see again_fn.  Unless they are enqueued as a whole, the GPU
- * starts when CUDA_AHEAD layers, or all of the first graph, are. */
+/* Run staged rows and get their kernels; see again_fn.  Unless they are enqueued as a whole, the
+ * GPU starts when CUDA_AHEAD layers, or all of the first graph, are. */
 static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_err *err)
 {
 	const struct staged *s = ctx;

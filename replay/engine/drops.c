@@ -82,9 +82,10 @@ enum ar_status drops_open(struct drops *d, int n, size_t n_req, int max_entry, i
 			     .kept = { calloc((size_t)max_row, sizeof *d->kept.keep),
 				       calloc((size_t)max_entry, sizeof *d->kept.n_keep),
 				       calloc((size_t)max_row, sizeof *d->kept.index) } };
-	if (!d->req || !d->segment || !d->stat || !d->messages || !d->one || !d->list || !d->start || !d->count ||
-	    !d->keep || !d->before || !d->row || !d->index || !d->n_index || !d->whole ||
-	    !d->chunk || !d->kept.keep || !d->kept.n_keep || !d->kept.index)
+	if (!d->req || !d->segment || !d->stat || !d->messages || !d->one || !d->list ||
+	    !d->start || !d->count || !d->keep || !d->before || !d->row || !d->index ||
+	    !d->n_index || !d->whole || !d->chunk || !d->kept.keep || !d->kept.n_keep ||
+	    !d->kept.index)
 		return ar_nomem(err);
 	for (int s = 0; s < n; s++) {
 		size_t at = (size_t)s * (size_t)max_entry;

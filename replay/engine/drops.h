@@ -61,11 +61,11 @@ struct drops {
 	int32_t *revived; /* [n][2][max_entry * revives] of segment s > 0: positions of its revived
 			   * tokens; then their indices in the cache of segment s - 1 */
 	int32_t *chunk;	  /* [max_entry] tokens of each prefill entry */
-	struct store_drop *stat;    /* [n - 1] prefill rows; the engine sets the layers */
-	bool prefill;		    /* there are any */
+	struct store_drop *stat;	/* [n - 1] prefill rows; the engine sets the layers */
+	bool prefill;			/* there are any */
 	struct drop_messages *messages; /* [n - 1]; the engine sets all but the rows */
-	uint64_t digest;	    /* of the rows that go on, in all segments */
-	struct row_segment *one;    /* [n] for drops_entry() */
+	uint64_t digest;		/* of the rows that go on, in all segments */
+	struct row_segment *one;	/* [n] for drops_entry() */
 	struct drop_list *list;	    /* [n][n_req] tokens of a request in the caches of a segment */
 	struct drop_kept kept;	    /* room for the result of a dropper, on the host */
 	struct drop_revived chosen; /* the same of decodes; its flags are the rows' flags */

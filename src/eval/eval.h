@@ -34,7 +34,7 @@ static inline int eval_vocab(const struct eval *e)
 }
 
 /* options.c.  set_tasks: after a command line is parsed, let the tasks be trace and prompts, and
- * dense attention the first method.  AR_USAGE.  set: the same as a struct run_command's parsed(). */
+ * dense attention the first method.  AR_USAGE.  set: as parsed() of struct run_command. */
 extern const struct opt eval_opts[]; /* of struct eval_args */
 enum ar_status eval_options_set_tasks(struct run_options *o, const char *tasks, struct ar_err *err);
 enum ar_status eval_options_set(const struct run_command *c, struct run_options *o,

@@ -129,7 +129,7 @@ struct run_inputs {
 struct run_process {
 	pid_t pid;
 	size_t run;
-	int fd; /* socket to it */
+	int fd;	   /* socket to it */
 	bool turn; /* it has been told that it may run */
 };
 
