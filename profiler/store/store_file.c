@@ -2,6 +2,7 @@
 #include "config.h"
 #include "profiler/store/store_file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -634,6 +635,21 @@ int store_file_open_plain(sqlite3 **db, const char *path, int flags)
 		rc = sqlite3_open_v2(name, db, flags | FLAGS, NULL);
 	sqlite3_free(name);
 	return rc;
+}
+
+char *store_file_uri(const char *path, const char *query)
+{
+	sqlite3_str *s = sqlite3_str_new(NULL);
+
+	sqlite3_str_appendall(s, "file:");
+	for (const char *p = path; *p; p++) {
+		if (isalnum((unsigned char)*p) || strchr("._-", *p) || (*p == '/' && p > path))
+			sqlite3_str_appendchar(s, 1, *p);
+		else
+			sqlite3_str_appendf(s, "%%%02X", (unsigned char)*p);
+	}
+	sqlite3_str_appendf(s, "?%s", query);
+	return sqlite3_str_finish(s);
 }
 
 static int64_t now_ms(void)

@@ -31,6 +31,10 @@ enum ar_status store_file_open(sqlite3 **db, const char *path, struct ar_err *er
  * NULL. */
 enum ar_status store_file_close(sqlite3 *db, const char *path, struct ar_err *err);
 
+/* The URI by which SQLite opens path, with a query such as mode=ro; sqlite3_free() it.  NULL: no
+ * memory. */
+char *store_file_uri(const char *path, const char *query);
+
 /* Whether the file's last rows may be in a log beside it, which is not there: the file was copied
  * while another program wrote it. */
 bool store_file_lacks_log(const char *path);

@@ -2,7 +2,6 @@
 #include "config.h"
 #include "profiler/store/store_merge.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -407,27 +406,11 @@ static enum ar_status copy_whole(struct merge *m, struct merge_count *n, struct 
 	return st;
 }
 
-/* The URI by which SQLite opens path for reading only; freed by sqlite3_free(). */
-static char *read_only_uri(const char *path)
-{
-	sqlite3_str *s = sqlite3_str_new(NULL);
-
-	sqlite3_str_appendall(s, "file:");
-	for (const char *p = path; *p; p++) {
-		if (isalnum((unsigned char)*p) || strchr("._-", *p) || (*p == '/' && p > path))
-			sqlite3_str_appendchar(s, 1, *p);
-		else
-			sqlite3_str_appendf(s, "%%%02X", (unsigned char)*p);
-	}
-	sqlite3_str_appendall(s, "?mode=ro");
-	return sqlite3_str_finish(s);
-}
-
 /* Merge the file at, which is m->path or a copy of it. */
 static enum ar_status merge_file(struct merge *m, const char *at, struct merge_count *n,
 				 struct ar_err *err)
 {
-	char *uri = read_only_uri(at);
+	char *uri = store_file_uri(at, "mode=ro");
 	enum ar_status st = uri ? merge_exec(m, err, "ATTACH %Q AS a", uri) : ar_nomem(err);
 
 	sqlite3_free(uri);
