@@ -23,6 +23,14 @@ chmod 555 locked
 if as_nobody "$ATTNREPLAY" --help >help 2>&1; then
 	merge() { as_nobody "$ATTNREPLAY" merge --no-key "$@"; }
 	before=$(cksum locked/*)
+	as_nobody "$ATTNREPLAY" sql --format csv locked/alone.db 'SELECT count(*) AS n FROM v_run' >out 2>err
+	is 'a copy without its log is read in a folder that cannot be written' "$(cat out)" 'n
+3'
+	is '... with a warning' "$(cat err)" 'attnreplay: warning: locked/alone.db: its log locked/alone.db-wal is '\
+'missing, as in a copy of a file that a run still writes; its last rows may be missing, too'
+	ok '... not one with a log, which must be written' says 3 \
+		'locked/log.db: unable to open database file; if a run did not end, its folder must be writable' \
+		as_nobody "$ATTNREPLAY" report locked/log.db
 	is 'a merge reads in a folder that cannot be written' "$(merge free/out.db locked/whole.db)" \
 		'locked/whole.db: 2 new, 0 there already, 1 not finished'
 	ok '... not a copy without its log' fails 3 \

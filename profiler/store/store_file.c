@@ -744,12 +744,36 @@ static enum ar_status make_views(sqlite3 *db, const char *path, int64_t version,
 	return st ? st : exec_sql(db, path, own_latency, err);
 }
 
+/* Open a file for reading, and find its version.  fixed: nobody writes it. */
+static enum ar_status open_reading(sqlite3 **db, const char *path, bool fixed, int64_t *version,
+				   struct ar_err *err)
+{
+	char *uri = fixed ? store_file_uri(path, "immutable=1") : NULL;
+	const int flags = SQLITE_OPEN_READONLY;
+	int rc = SQLITE_NOMEM;
+
+	if (!fixed)
+		rc = store_file_open_plain(db, path, flags);
+	else if (uri)
+		rc = sqlite3_open_v2(uri, db, flags | FLAGS, NULL);
+	sqlite3_free(uri);
+	if (rc)
+		return rc == SQLITE_NOMEM ?
+			       ar_nomem(err) :
+			       ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(*db));
+	sqlite3_busy_timeout(*db, BUSY_MS);
+	sqlite3_db_config(*db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+	sqlite3_db_config(*db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+	return identify_file(*db, path, version, err);
+}
+
+/* In a folder that cannot be written SQLite reads a file that lacks its log only if it is fixed. */
 enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version,
 			       struct ar_err *err)
 {
 	sqlite3 *db = NULL;
 	struct stat sb;
-	enum ar_status st = AR_OK;
+	enum ar_status st;
 
 	*out = NULL;
 	*version = 0;
@@ -757,16 +781,12 @@ enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version
 		return ar_fail(err, AR_DATA, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(sb.st_mode))
 		return ar_fail(err, AR_DATA, "%s: a folder; name a database in it", path);
-	if (store_file_open_plain(&db, path, SQLITE_OPEN_READONLY)) {
-		st = sqlite3_errcode(db) == SQLITE_NOMEM ?
-			     ar_nomem(err) :
-			     ar_fail(err, AR_DATA, "%s: %s", path, sqlite3_errmsg(db));
-		goto out;
+	st = open_reading(&db, path, false, version, err);
+	if (st == AR_IO && store_file_lacks_log(path)) {
+		sqlite3_close(db);
+		db = NULL;
+		st = open_reading(&db, path, true, version, err);
 	}
-	sqlite3_busy_timeout(db, BUSY_MS);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-	st = identify_file(db, path, version, err);
 	if (st == AR_IO) /* a run that did not end left a log beside the file */
 		st = ar_fail(err, AR_DATA,
 			     "%s: %s; if a run did not end, its folder must be "
