@@ -72,6 +72,26 @@ static void is_count(struct merge_count want, const char *what)
 	     (int)count.there, (int)count.unfinished, (int)count.keyless);
 }
 
+/* ---- copies of a file that is written ---- */
+
+/* Rows are in the log, but tables in the file: the copy is told from one that has none. */
+static void test_live(void)
+{
+	struct ar_err ignored;
+	sqlite3 *db;
+
+	if (store_file_open(&db, "live.db", &err))
+		bail_out("%s", err.msg);
+	shell("cp live.db copy.db && head -c 16384 live.db >blank.db && "
+	      "printf '\\0\\0\\0\\1' | dd of=blank.db bs=1 seek=28 conv=notrunc 2>dd.log");
+	ok(store_file_lacks_log("copy.db") && !store_file_is_blank("copy.db"),
+	   "a copy of a new file that is open lacks its log, and has tables");
+	ok(store_file_is_blank("blank.db"), "... which a file of a page has not");
+	ok(!store_file_lacks_log("live.db"), "... and the file itself has its log");
+	store_file_close(db, "live.db", &ignored);
+	ok(!store_file_lacks_log("live.db"), "... or needs none when it is closed");
+}
+
 /* ---- equal contents ---- */
 
 static void add_columns(sqlite3_str *s, enum table_id t)
@@ -411,6 +431,7 @@ int main(void)
 	if (!mkdtemp(dir) || chdir(dir))
 		bail_out("cannot make a temporary folder");
 	make_memory_faulty();
+	test_live();
 	test_copy();
 	test_parts();
 	test_conflicts();

@@ -618,6 +618,13 @@ static enum ar_status set_up(sqlite3 *db, const char *path, struct ar_err *err)
 		st = exec_sql(db, path, pragmas, err);
 	while (!st && !current)
 		st = advance_whole(db, path, &current, err);
+	/* A copy without the log shall have tables.  Without room they stay in the log.  A new file
+	 * has nothing to lose, so this does not wait for the disk. */
+	if (!st && !version)
+		sqlite3_exec(db,
+			     "PRAGMA synchronous = OFF; PRAGMA wal_checkpoint;"
+			     "PRAGMA synchronous = NORMAL",
+			     NULL, NULL, NULL);
 	return st;
 }
 
