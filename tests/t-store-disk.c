@@ -53,6 +53,7 @@ int main(void)
 		       "... as the folder of a file that is not there");
 		is_str(journal("x.db"), disks[i].name ? "delete" : "wal", "... with its journal");
 	}
+	setenv("FAKE_DISK", "0x6969", 1);
 	is_str(store_disk_network("none/x.db"), NULL, "no folder is on none");
 	unlink("x.db");
 	rmdir(folder);
