@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cut tiles by the lengths of their lists, and sort the parts, the longest first.
+ * Cut tiles by the lengths of their lists, and sort the parts, the longest first.  Or sort tiles
+ * that the plan leaves whole.
  *
- * Tiles that the plan leaves whole are sorted only, in runs that follow each other as in the plan.
- * Those of a KV head are a run: with lists of about the same length they walk through its keys
- * together, and find them in the L2 cache.  Each of the last two rounds of thread blocks is one, as
- * the longest list that starts late decides when a launch ends.
+ * attend_cut: whole tiles need `waves` rounds of thread blocks.  The least time for that is an even
+ * share of all blocks for each thread block and round.  Tiles longer than the share are cut into
+ * parts.  A part is longer than the share by `cost`, because fewer parts cost less.
  *
- * Whole tiles need `waves` rounds of thread blocks.  The least time for that is an even share of
- * all blocks for each thread block and round.  Tiles longer than the share are cut into parts.  A
- * part is longer than the share by `cost`, because fewer parts cost less.
+ * attend_sort: tiles are sorted in runs, which follow each other as in the plan.  Those of a KV
+ * head are a run: with lists of about the same length they walk through its keys together, and
+ * find them in the L2 cache.  Each of the last two rounds is one, as the longest list that starts
+ * late decides when a launch ends.  Both together are one if lists differ by so much that the
+ * longest would start too late.
  *
- * It runs in one thread block, with a thread for each tile to cut, parts included.
+ * Each runs in one thread block, with a thread for each tile, parts included.
  */
 #include "config.h"
 
@@ -36,8 +38,7 @@ struct params {
 	int stride, page_tok;
 	int least, cost;		/* of a part, in blocks */
 	int n_plain, n_tile;		/* tiles before the ones to cut; tiles to cut */
-	int n_slot;
-	int round;			/* thread blocks of one, if tiles stay whole; else 0 */
+	int n_slot;			/* thread blocks of a round */
 	int group;			/* query heads of a KV head */
 };
 
@@ -91,9 +92,110 @@ __device__ __forceinline__ int sum_before(int x, int *warps)
 	if (lane == 31)
 		warps[warp] = sum;
 	__syncthreads();
-	sum += __reduce_add_sync(0xffffffff, lane < warp ? warps[lane] : 0);
+	return sum - x + __reduce_add_sync(0xffffffff, lane < warp ? warps[lane] : 0);
+}
+
+__global__ void __launch_bounds__(THREADS)
+attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
+{
+	__shared__ int count[THREADS], warps[THREADS / 32];
+	const int i = threadIdx.x;
+	attn_tile t = {};
+	int n = 0, n_whole, n_part = 0, waves, all, len, shortest, first, own, bin = -1, place;
+	int needed;
+
+#if __CUDA_ARCH__ >= 900
+	grid_launch_next();
+#endif
+	if (i < p.n_tile) {
+		t = p.tile[p.n_plain + i];
+		n = length(&p, t);
+		shortest = max((n - 1) / t.n_part + 1, p.least);
+	}
+	all = __reduce_add_sync(0xffffffff, t.part ? 0 : n);
+	if (i % 32 == 0)
+		warps[i / 32] = all;
+	count[i] = 0;
+	n_whole = __syncthreads_count(i < p.n_tile && !t.part);
+	all = __reduce_add_sync(0xffffffff, warps[i % 32]);
+	if (i < p.n_tile) {
+		waves = (n_whole - 1) / p.n_slot + 1;
+		len = max(all / (waves * p.n_slot) + p.cost, shortest);
+		n_part = max((n - 1) / len + 1, 1);
+		first = min(t.part * len, n);
+		own = min(len, n - first);
+		bin = t.part < n_part ? THREADS - 1 - max(min(own, THREADS - 1), 1) : THREADS - 1;
+	}
+	needed = __syncthreads_count(t.part < n_part);
+	if (!i)
+		piece[p.n_tile] = { 0, 0, needed, 0 };
+	place = count_one(count, bin);
 	__syncthreads();
-	return sum - x;
+	count[i] = sum_before(count[i], warps);
+	__syncthreads();
+	if (i < p.n_tile)
+		piece[count[bin] + place] = { p.n_plain + i, first, own, n_part };
+}
+
+/* ---- whole tiles ---- */
+
+/* What decides how tiles are sorted. */
+struct lengths {
+	int most;			/* blocks of the longest list */
+	int late_most, late_sum;	/* of the last two rounds: the same, and all blocks */
+};
+
+/* n: blocks of this thread's list; late: the same, if it is of the last two rounds, else 0. */
+__device__ __forceinline__ void add_lengths(struct lengths *l, int n, int late)
+{
+	const int most = __reduce_max_sync(0xffffffff, n);
+	const int late_most = __reduce_max_sync(0xffffffff, late);
+	const int late_sum = __reduce_add_sync(0xffffffff, late);
+
+	if (threadIdx.x % 32)
+		return;
+	atomicMax(&l->most, most);
+	atomicMax(&l->late_most, late_most);
+	atomicAdd(&l->late_sum, late_sum);
+}
+
+/* Whether the last two rounds are sorted each for itself: the longest list is at most half as long
+ * again as the mean. */
+__device__ __forceinline__ bool rounds_apart(const struct params *p, const struct lengths &l)
+{
+	const int mean = l.late_sum / min(p->n_tile, 2 * p->n_slot);
+
+	return 2 * (l.late_most + p->cost) <= 3 * (mean + p->cost);
+}
+
+/* Whether tile i is the first of a run. */
+__device__ __forceinline__ bool begins_run(const struct params *p, const attn_tile &t, int i,
+					   bool apart)
+{
+	const int left = p->n_tile - i;
+
+	if (!i || left <= 0)
+		return false;
+	if (left <= 2 * p->n_slot)
+		return left == 2 * p->n_slot || (apart && left == p->n_slot);
+	const attn_tile &before = p->tile[p->n_plain + i - 1];
+
+	return t.req != before.req || t.head / p->group != before.head / p->group;
+}
+
+/* The bin of a list of n blocks in a run.  Bins of a run are in order, the longest first.  most: of
+ * all lists. */
+__device__ __forceinline__ int bin_of(int run, int n_run, int n, int most)
+{
+	int shift = 0, width;
+
+	while ((n_run - 1) >> shift >= RUNS)
+		shift++;
+	width = BINS / (((n_run - 1) >> shift) + 1);
+	run >>= shift;
+	for (shift = 0; most >> shift >= width; shift++)
+		;
+	return (run + 1) * width - 1 - (n >> shift);
 }
 
 /* Replace each count by the sum of all counts before it. */
@@ -113,84 +215,41 @@ __device__ __forceinline__ void sum_counts(int *count, int *warps)
 	__syncthreads();
 }
 
-/* Whether whole tile i to cut is the first of those that are sorted among each other. */
-__device__ __forceinline__ bool begins_run(const struct params *p, const attn_tile &t, int i)
-{
-	const int left = p->n_tile - i, group = p->group;
-
-	if (!p->round || !i || i >= p->n_tile)
-		return false;
-	if (left <= 2 * p->round)
-		return left % p->round == 0;
-	const attn_tile &before = p->tile[p->n_plain + i - 1];
-
-	return t.req != before.req || t.head / group != before.head / group;
-}
-
-/* The bin of a piece of n blocks in a run of tiles.  Bins of a run are in order, the longest
- * first.  most: blocks of a piece; the last bin of all stays free. */
-__device__ __forceinline__ int bin_of(int run, int n_run, int n, int most)
-{
-	int shift = 0, width;
-
-	while ((n_run - 1) >> shift >= RUNS)
-		shift++;
-	width = (BINS - 1) / (((n_run - 1) >> shift) + 1);
-	run >>= shift;
-	for (shift = 0; most >> shift >= width; shift++)
-		;
-	return (run + 1) * width - 1 - (n >> shift);
-}
-
 __global__ void __launch_bounds__(THREADS)
-attend_cut(const __grid_constant__ struct params p, struct attend_piece *piece)
+attend_sort(const __grid_constant__ struct params p, struct attend_piece *piece)
 {
-	__shared__ int count[BINS], warps[THREADS / 32], most;
-	const int i = threadIdx.x;
+	__shared__ int count[BINS], warps[THREADS / 32];
+	__shared__ struct lengths l;
+	const int i = threadIdx.x, left = p.n_tile - i;
 	attn_tile t = {};
-	int n = 0, n_whole, n_part = 0, waves, all, len, shortest, first, own = 0, bin = -1, place;
-	int needed, begins, run, n_run;
+	int n = 0, begins, run, n_run, bin = -1, place;
 
 #if __CUDA_ARCH__ >= 900
 	grid_launch_next();
 #endif
-	if (i < p.n_tile) {
-		t = p.tile[p.n_plain + i];
-		n = length(&p, t);
-		shortest = max((n - 1) / t.n_part + 1, p.least);
-	}
-	all = __reduce_add_sync(0xffffffff, t.part ? 0 : n);
-	if (i % 32 == 0)
-		warps[i / 32] = all;
 	for (int k = i; k < BINS; k += THREADS)
 		count[k] = 0;
-	if (!i)
-		most = 0;
-	n_whole = __syncthreads_count(i < p.n_tile && !t.part);
-	all = __reduce_add_sync(0xffffffff, warps[i % 32]);
-	if (i < p.n_tile) {
-		waves = (n_whole - 1) / p.n_slot + 1;
-		len = max(all / (waves * p.n_slot) + p.cost, shortest);
-		n_part = max((n - 1) / len + 1, 1);
-		first = min(t.part * len, n);
-		own = min(len, n - first);
+	if (!i) {
+		l = {};
+		piece[p.n_tile] = { 0, 0, p.n_tile, 0 };
 	}
-	needed = __syncthreads_count(t.part < n_part);
-	if (!i)
-		piece[p.n_tile] = { 0, 0, needed, 0 };
-	n = __reduce_max_sync(0xffffffff, own);
-	if (i % 32 == 0)
-		atomicMax(&most, n);
-	begins = begins_run(&p, t, i);
-	run = sum_before(begins, warps) + begins;
+	if (left > 0) {
+		t = p.tile[p.n_plain + i];
+		n = length(&p, t);
+	}
+	__syncthreads();
+	add_lengths(&l, n, left <= 2 * p.n_slot ? n : 0);
+	__syncthreads();
+	begins = begins_run(&p, t, i, rounds_apart(&p, l));
 	n_run = __syncthreads_count(begins) + 1;
-	if (i < p.n_tile)
-		bin = t.part < n_part ? bin_of(run, n_run, own, most) : BINS - 1;
+	run = begins + sum_before(begins, warps);
+	if (left > 0)
+		bin = bin_of(run, n_run, n, l.most);
 	place = count_one(count, bin);
 	__syncthreads();
 	sum_counts(count, warps);
-	if (i < p.n_tile)
-		piece[count[bin] + place] = { p.n_plain + i, first, own, n_part };
+	if (left > 0)
+		piece[count[bin] + place] = { p.n_plain + i, 0, n, 1 };
 }
 
 enum ar_status launch(const struct attn_batch *b, int n, struct params p,
@@ -206,9 +265,11 @@ enum ar_status launch(const struct attn_batch *b, int n, struct params p,
 	p.n_plain = b->n_tile - n;
 	p.n_tile = n;
 	p.n_slot = b->n_sm * per_sm;
-	p.round = b->n_part ? 0 : p.n_slot;
 	p.group = b->shape.q_heads / b->shape.kv_heads;
-	attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
+	if (b->n_part)
+		attend_cut<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
+	else
+		attend_sort<<<1, THREADS, 0, (cudaStream_t)stream>>>(p, piece);
 	CU_LAUNCHED();
 out:
 	return st;

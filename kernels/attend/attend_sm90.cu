@@ -110,9 +110,15 @@
  * - The last two rounds of batch 8 sorted as one run, others not: 729 us instead of 700, at batch 4
  *   367 instead of 346.  Tiles of two requests run at once; they read 1.95 GB from memory, of which
  *   1.07 are keys and values, and the last two tiles took up to 2360 cycles a step.  Rounds sorted
- *   each for itself, others not: 722 and 348.
+ *   each for itself, others not: 722 and 348.  Rounds always apart: lists of a real selection, of
+ *   6 to 51 blocks, take 226 us at batch 8 instead of 197.  Blocks of 64 tokens sorted in the same
+ *   way: 943 instead of 912, at batch 4 455 instead of 458.
  * - The next tile drawn six steps before the last copy of a tile: at batch 8 704 us instead of 700,
  *   at batch 1 105.9 instead of 103.3, as thread blocks hold parts that others wait for.
+ * - Thread blocks that begin with the first part of a tile while attend_cut runs, and find the
+ *   level at which it cuts themselves: at batch 1 100.0 us instead of 99.8, at 2 183.2 instead of
+ *   187.6, but with lists of a real selection 47.4 instead of 42.3, as the longest parts no longer
+ *   come first.  Keys arrive .5 us earlier: all multiprocessors ask for 224 KiB each at that time.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
  *
  * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 78.8 ms without votes,
@@ -150,8 +156,12 @@
  *   instead of 2708; without turns 2787 instead of 3108.
  * - P apart, two steps a round, 64 rows: registers spill, 2787; at 61 % 2038.
  *
- * Lists at batch 1, chunk 1024, 64K keys, density 0.1: of 88 us 3.9 until attend_cut ends and 3.3
- * until the first keys arrive; then most multiprocessors have one tile or part.
+ * Lists at batch 1, chunk 1024, 64K keys, density 0.1: 54 blocks for each multiprocessor, 56 for
+ * the longest part.  Of 98 us attend_cut takes 3.3, the first tile is known at 4.4, its first keys
+ * arrive at 7.3 to 8.2, their P is ready 1.7 later; in the end the last product takes .6, a merge
+ * 3.2 and the store 1.0.  Most multiprocessors have one tile or part.  Steps take 2060 cycles, as
+ * in dense attention, but at 1.4 GHz instead of 1.5: ten times as many keys for each step come from
+ * memory, and power limits the clock.
  */
 #include "config.h"
 
