@@ -35,7 +35,7 @@
 #include "tests/delta_case.h"
 #include "tests/state_case.h"
 
-enum { N_TEST = 20 };
+enum { N_TEST = 21 };
 
 /* Run the kernels for all devices, also where others are there. */
 static bool portable;
@@ -423,6 +423,72 @@ static void test_shared(void)
 	gpu_free_all();
 }
 
+static void check(cudaError_t e, const char *what)
+{
+	if (e != cudaSuccess)
+		bail_out("%s: %s", what, cudaGetErrorString(e));
+}
+
+/* Two calls, one after the other, from a graph. */
+static cudaGraphExec_t record(struct delta_call d, const struct state_batch *b)
+{
+	cudaStream_t stream;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	struct ar_err err;
+
+	check(cudaStreamCreate(&stream), "cudaStreamCreate");
+	d.stream = stream;
+	check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+	for (int i = 0; i < 2; i++)
+		gpu_must(delta_prefill(&d, b, &err), &err);
+	check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+	check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+	return exec;
+}
+
+/* Kernels that run side by side, with whatever the work holds before. */
+static void test_repeats(void)
+{
+	enum { TIMES = 16 };
+	static const struct delta_spec s = { 3, 15, 128, 128, 4 };
+	static const int32_t row0[] = { 0, 700, 741, 742 }, pos0[3], slot[] = { 2, 0, 1 };
+	struct state_batch b = state_case_plan(3, row0, pos0, slot), on = plan_to_device(&b);
+	struct rng r = { 34 };
+	struct delta_call d;
+	struct delta_case c;
+	struct got first, got;
+	cudaGraphExec_t exec;
+	int bad = 0;
+
+	delta_case_make(&c, &r, &s, DELTA_MIXED, row0[3], 3);
+	d = to_device(&c, 3);
+	exec = record(d, &on);
+	prefill(&d, 3, row0, pos0, slot);
+	first = read_back(&c, &d);
+	for (int i = 0; i < TIMES; i++) {
+		struct ar_err err;
+
+		gpu_fill(d.out, delta_case_out(&c) * sizeof *d.out, 0xff);
+		gpu_fill(d.work, delta_work_bytes(&s, 3, c.n_row), i / 2 % 2 ? 0xff : 1);
+		if (i % 2)
+			gpu_must(delta_prefill(&d, &on, &err), &err);
+		else
+			check(cudaGraphLaunch(exec, NULL), "cudaGraphLaunch");
+		got = read_back(&c, &d);
+		bad += !equal(&c, &first, &got);
+		got_free(&got);
+	}
+	ok(!bad, "repeats give the same bits, alone and from a graph");
+	check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+	got_free(&first);
+	state_case_plan_release(&b);
+	delta_case_release(&c);
+	gpu_free_all();
+}
+
 /* Copy the device's state into the case, so that decode is compared by itself. */
 static void adopt(struct delta_case *c, const struct delta_call *d)
 {
@@ -603,6 +669,7 @@ static void run_all(void)
 	}
 	portable = false;
 	test_shared();
+	test_repeats();
 	test_long();
 	if (gpu_test_number("ATTNREPLAY_DELTA_TIME", 0)) {
 		print_times(1);
@@ -610,7 +677,7 @@ static void run_all(void)
 	}
 }
 #else
-enum { N_TEST = 20 };
+enum { N_TEST = 21 };
 #define run_all NULL
 #endif
 
