@@ -32,6 +32,15 @@ constexpr int PAIR = 2;			/* value heads at once */
 constexpr int STRIDE = C + 4;		/* of L: a multiple of 16 bytes, few bank conflicts */
 constexpr float LOG2E = 1.4426950408889634f;
 
+/* threadIdx.x, read anew: what was made from the last one need not wait in registers. */
+__device__ __forceinline__ int thread(void)
+{
+	int r;
+
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(r));
+	return r;
+}
+
 /* Of the value heads of a thread block. */
 struct chunk_part {
 	float l[PAIR][C][STRIDE];	/* L transposed, then T */
@@ -158,12 +167,12 @@ __device__ __forceinline__ void clear_mix(bf16_t *mix, int row, int col)
 /* Replace a block of 32 on the diagonal of L, transposed, by the inverse of 1 + L.  By one warp. */
 __device__ __forceinline__ void invert(float (*l)[STRIDE], int first)
 {
-	const int lane = threadIdx.x % 32;
+	const int column = threadIdx.x % 32;
 	float x[HALF];
 
 #pragma unroll
 	for (int i = 0; i < HALF; i++)
-		x[i] = i == lane;
+		x[i] = i == column;
 #pragma unroll
 	for (int k = 0; k < HALF - 1; k++) {
 		if (k % 2 == 0)
@@ -184,6 +193,8 @@ __device__ __forceinline__ void invert(float (*l)[STRIDE], int first)
 		}
 	}
 	__syncwarp();
+
+	const int lane = thread() % 32;
 #pragma unroll
 	for (int i = 0; i < HALF; i++)
 		l[first + i][first + lane] = x[i];
@@ -235,26 +246,45 @@ __device__ __forceinline__ void store_32(float *l, const float (&c)[2][4], float
 				sign * c[n][e];
 }
 
-/* Write T times beta as a tile, by all threads. */
-__device__ __forceinline__ void store_solve(bf16_t *tile, const float (*l)[STRIDE],
-					    const float *beta)
+constexpr int LANES = C / 4;		/* of a row of T times beta */
+constexpr int STEP = THREADS / LANES;	/* rows at once */
+
+/* A thread's part of T times beta: four columns of each row. */
+struct solve_part {
+	uint2 row[C / STEP];
+};
+
+__device__ __forceinline__ solve_part load_solve(const float (*l)[STRIDE], const float *beta)
 {
-	constexpr int LANES = C / 4;	/* of a row */
 	const int j = threadIdx.x % LANES * 4;
 	const float4 b = *reinterpret_cast<const float4 *>(beta + j);
+	const bool right = j >= HALF;
+	solve_part s;
 
 #pragma unroll
-	for (int first = 0; first < C; first += THREADS / LANES) {
+	for (int first = 0; first < C; first += STEP) {
 		const int i = first + threadIdx.x / LANES;
-		const bool right = j >= HALF;
 		const float4 x = *reinterpret_cast<const float4 *>(
 			first < HALF || right ? &l[i][j] : &l[i - HALF][j + HALF]);
-		const uint2 w = make_uint2(pack_bf16(x.x * b.x, x.y * b.y),
-					   pack_bf16(x.z * b.z, x.w * b.w));
 
-		*reinterpret_cast<uint2 *>(tile + swizzle<C>(i, j / 8) / 2 + j % 8) =
-			first < HALF && right ? make_uint2(0, 0) : w;
+		s.row[first / STEP] = make_uint2(pack_bf16(x.x * b.x, x.y * b.y),
+						 pack_bf16(x.z * b.z, x.w * b.w));
+		if (first < HALF && right)
+			s.row[first / STEP] = make_uint2(0, 0);
 	}
+	return s;
+}
+
+/* Write it as a tile, by all threads. */
+__device__ __forceinline__ void store_solve(bf16_t *tile, const solve_part &s)
+{
+	const int j = threadIdx.x % LANES * 4;
+
+#pragma unroll
+	for (int first = 0; first < C; first += STEP)
+		*reinterpret_cast<uint2 *>(
+			tile + swizzle<C>(first + threadIdx.x / LANES, j / 8) / 2 + j % 8) =
+			s.row[first / STEP];
 }
 
 /* The heads of a thread block. */
@@ -287,14 +317,33 @@ __device__ __forceinline__ int product_col()
 	return threadIdx.x / 128 * 32;
 }
 
+/* T21 of the heads, from the inverses of both blocks on the diagonal, by all threads. */
+__device__ __forceinline__ void finish_inverse(chunk_part &p, int n)
+{
+	const int warp = thread() / 32, row = warp % 4 / 2 * 16, col = warp % 2 * 16;
+	float (*l)[STRIDE] = p.l[warp / 4];
+	float c[2][4];
+
+	if (warp / 4 < n) {
+		multiply_32(c, [=](int i, int k) { return l[k][HALF + i]; },
+			    [=](int k, int j) { return l[k][j]; }, row, col);
+		store_32(&l[HALF][0], c, 1, row, col);
+	}
+	__syncthreads();
+	if (warp / 4 < n) {
+		multiply_32(c, [=](int i, int k) { return l[HALF + i][HALF + k]; },
+			    [=](int k, int j) { return l[HALF + k][j]; }, row, col);
+		store_32(&l[0][HALF], c, -1, row, col);
+	}
+}
+
 /* From the products k k^T and q k^T of the warp on, by all threads; finish_gates() has run.  Tiles
- * of the heads go to mix and solve, one after another. */
+ * of the heads go to mix and solve, one after another.  solve may have the place of p.l. */
 __device__ __forceinline__ void finish_chunk(const chunk_heads &h, chunk_part &p, bf16_t *mix,
 					     bf16_t *solve, float (&kk)[4][4], float (&qk)[4][4])
 {
-	const int warp = threadIdx.x / 32, row = warp % 4 / 2 * 16, col = warp % 2 * 16;
-	float (*l)[STRIDE] = p.l[warp / 4];		/* of the warp in T21 */
-	float c[2][4];
+	const int warp = threadIdx.x / 32;
+	solve_part t[PAIR];
 
 	if (is_above(product_row(), product_col())) {
 		for (int i = 0; i < h.n; i++)
@@ -311,22 +360,17 @@ __device__ __forceinline__ void finish_chunk(const chunk_heads &h, chunk_part &p
 	if (warp < 2 * h.n)
 		invert(p.l[warp / 2], warp % 2 * HALF);
 	__syncthreads();
-	if (warp / 4 < h.n) {
-		multiply_32(c, [=](int i, int k) { return l[k][HALF + i]; },
-			    [=](int k, int j) { return l[k][j]; }, row, col);
-		store_32(&l[HALF][0], c, 1, row, col);
-	}
-	__syncthreads();
-	if (warp / 4 < h.n) {
-		multiply_32(c, [=](int i, int k) { return l[HALF + i][HALF + k]; },
-			    [=](int k, int j) { return l[HALF + k][j]; }, row, col);
-		store_32(&l[0][HALF], c, -1, row, col);
-	}
+	finish_inverse(p, h.n);
 	__syncthreads();
 #pragma unroll
 	for (int i = 0; i < PAIR; i++)
 		if (i < h.n)
-			store_solve(solve + i * (C * C), p.l[i], p.beta[i]);
+			t[i] = load_solve(p.l[i], p.beta[i]);
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < PAIR; i++)
+		if (i < h.n)
+			store_solve(solve + i * (C * C), t[i]);
 }
 
 } /* namespace */

@@ -5,7 +5,7 @@
  * grid (two value heads of a key head, chunk), 8 warps.  First convolution, SiLU and norms of the
  * chunk's k and q, a warp 8 rows of each, to shared memory; TMA stores them from there.  Then as in
  * delta_chunk_sm80.cu, see delta_chunk.cuh: of k k^T and q k^T a warp has 16 x 32 of each.  mix and
- * solve take the places of q and k in shared memory, and TMA stores them.
+ * L take the places of q and k in shared memory, and solve that of L.  TMA stores mix and solve.
  *
  * Tiles of q and k lie in slabs of 64 columns of all rows, as wgmma reads them.
  *
@@ -18,8 +18,9 @@
  *   solve written without bank conflicts                                      322
  *   decays above the diagonal left out, the triangle cut once for both heads,
  *     tf32 rounded in one instruction                                         310, from 316 then
+ *   L in the place of k: 4 thread blocks of 64 registers a thread               301, from 309 then
  *
- * 61 of 100 issue slots are used: 22 K instructions a thread block, of which 8 K are for
+ * 61 of 100 issue slots were used with 3: 22 K instructions a thread block, of which 10 K are for
  * convolution and norms.  The inverse and the products after it leave half of the warps waiting.
  *
  * Failed experiment: fp32 inverts blocks of 16 on the diagonal, and products in tf32 the rest of
@@ -45,14 +46,24 @@ constexpr int D = 128;
 constexpr int SLAB = 64;		/* columns */
 constexpr int ROWS = 8;			/* of a warp */
 constexpr int N = D / 32;		/* channels of a lane */
-constexpr int PER_SM = 3;		/* thread blocks */
-static_assert(PAIR * C <= D, "tiles of the value heads fit in those of q and k");
+constexpr int PER_SM = 4;		/* thread blocks */
 
+/* What comes after the products takes the places of q and k; solve, those of part.l. */
 struct alignas(128) keys_smem {
-	bf16_t q[D / SLAB][C][SLAB], k[D / SLAB][C][SLAB];
-	chunk_part part;
+	union {
+		struct {
+			bf16_t q[D / SLAB][C][SLAB], k[D / SLAB][C][SLAB];
+		} rows;
+		struct {
+			bf16_t mix[PAIR][C * C];
+			chunk_part part;
+		} tiles;
+	};
 	chunk_heads heads;		/* for the end: until then registers are scarce */
 };
+
+static_assert(offsetof(keys_smem, tiles.part.g) >= sizeof(keys_smem::rows),
+	      "gates are made beside q and k");
 
 /* Write the warp's rows of q or k, divided by their norms. */
 __device__ __forceinline__ void store_rows(bf16_t (&tile)[D / SLAB][C][SLAB],
@@ -76,15 +87,13 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ __align__(128) char smem[];
 	keys_smem &sm = *reinterpret_cast<keys_smem *>(smem);
+	chunk_part &part = sm.tiles.part;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const chunk_heads h = heads_of(a);
 	const state_chunk chunk = a.b.chunk[blockIdx.y];
 	const state_seq seq = a.b.seq[chunk.seq];
-	const uint32_t place = swizzle<SLAB>(lane & 15, lane >> 4);
-	const uint32_t q = smem_addr(sm.q) + place, k = smem_addr(sm.k) + place;
 	const int first = chunk.first + warp * ROWS, channel = h.key * D + lane * N;
 	const bf16_t *conv = a.c.w.conv + channel * STATE_CONV;
-	float kk[4][4] = {}, qk[4][4] = {};
 	taps<N, ROWS> t;
 	float y[ROWS][N];
 
@@ -93,24 +102,28 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 	if (threadIdx.x == 0)
 		sm.heads = h;
 	if (warp < 2 * h.n)
-		gates_of(a, chunk, seq, h.first + warp / 2, warp % 2 * HALF, sm.part.g[warp / 2],
-			 sm.part.beta[warp / 2]);
+		gates_of(a, chunk, seq, h.first + warp / 2, warp % 2 * HALF, part.g[warp / 2],
+			 part.beta[warp / 2]);
 	load_taps(t, delta_conv_of(&a.c), seq, first, a.c.spec.k_heads * D + channel);
 	convolve(y, t, load<N * STATE_CONV>(conv + a.c.spec.k_heads * D * STATE_CONV),
 		 pack<N>{}, seq.n_row - first);
-	store_rows(sm.k, y, 1);
+	store_rows(sm.rows.k, y, 1);
 	load_taps(t, delta_conv_of(&a.c), seq, first, channel);
 	convolve(y, t, load<N * STATE_CONV>(conv), pack<N>{}, seq.n_row - first);
-	store_rows(sm.q, y, rsqrtf((float)D));
+	store_rows(sm.rows.q, y, rsqrtf((float)D));
 	fence_proxy_async();
 	__syncthreads();
-	finish_gates(a, h.at, sm.part, h.n);
+	finish_gates(a, h.at, part, h.n);
 	if (threadIdx.x == 0 && h.first == h.key * a.group) {
 		const int64_t tile = ((int64_t)blockIdx.y * a.c.spec.k_heads + h.key) * (C * D);
 
-		bulk_store(a.w.q + tile, sm.q, sizeof sm.q);
-		bulk_store(a.w.k + tile, sm.k, sizeof sm.k);
+		bulk_store(a.w.q + tile, sm.rows.q, sizeof sm.rows.q);
+		bulk_store(a.w.k + tile, sm.rows.k, sizeof sm.rows.k);
 	}
+
+	const uint32_t k = smem_addr(sm.rows.k) + swizzle<SLAB>(thread() & 15, thread() % 32 / 16);
+	float kk[4][4] = {}, qk[4][4] = {};
+
 	/* The rest is above the diagonal. */
 	if (product_col() < product_row() + 16)
 #pragma unroll
@@ -118,7 +131,9 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 			uint32_t x[4], y[4], b[4];
 
 			ldmatrix_x4(x, slab_square<C>(k, product_row(), d));
-			ldmatrix_x4(y, slab_square<C>(q, product_row(), d));
+			/* q lies before k: a register has both addresses. */
+			ldmatrix_x4(y, slab_square<C>(k, product_row(), d) -
+					       (uint32_t)sizeof sm.rows.q);
 #pragma unroll
 			for (int n = 0; n < 2; n++) {
 				ldmatrix_x4(b, slab_square<C>(k, product_col() + n * 16, d));
@@ -131,16 +146,18 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 	if (threadIdx.x == 0)
 		bulk_store_wait();
 	__syncthreads();
-	/* mix and solve take the places of q and k. */
-	finish_chunk(sm.heads, sm.part, &sm.q[0][0][0], &sm.k[0][0][0], kk, qk);
+
+	bf16_t *solve = (bf16_t *)part.l;
+
+	finish_chunk(sm.heads, part, sm.tiles.mix[0], solve, kk, qk);
 	fence_proxy_async();
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		const int64_t at = sm.heads.at * (C * C);
 		const uint32_t bytes = sm.heads.n * C * C * (uint32_t)sizeof(bf16_t);
 
-		bulk_store(a.w.mix + at, sm.q, bytes);
-		bulk_store(a.w.solve + at, sm.k, bytes);
+		bulk_store(a.w.mix + at, sm.tiles.mix, bytes);
+		bulk_store(a.w.solve + at, solve, bytes);
 		bulk_store_wait();
 	}
 #else
