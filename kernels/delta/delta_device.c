@@ -31,7 +31,10 @@
  *   keys        0.27     0.54
  *   scan_sm90   1.07     0.27   1.3: value heads share q and k
  *
- * At 4 TB/s the four take 0.9 ms, the two 0.54 ms.  Measured on an H200: 1.57 ms and 0.92 ms.
+ * At 4 TB/s the four take 0.9 ms, the two 0.54 ms.  Measured on an H200: 1.57 ms and 0.90 ms.
+ *
+ * Thread blocks of scan_sm90 start where none of keys is left to start, and wait for its end.  So
+ * 64, 512, 2048 and 32 Ki rows take 23, 34, 79 and 907 us, not 28, 37, 82 and 911.
  *
  * Only one kernel, which keeps q, k, T and mix on the chip, can go below that: its 1.08 GB take
  * 0.26 ms.  The instructions must shrink as well.  A multiprocessor has 124 chunks of a value head:
@@ -43,6 +46,20 @@
  * So 0.52 ms would use 88 of 100 issue slots.  Pieces of a sequence side by side do not help.  Each
  * piece also carries its transition, 128 columns beside the 128 of the state.  Then it runs again
  * from its true state.  That is three times the chain's instructions, 0.13 ms more.
+ *
+ * Failed experiment: keys beside scan_sm90 on each multiprocessor.  The scan gives a thread 96
+ * registers and has fewer stages, keys 64.  It waits for a flag of each chunk.  Persistent thread
+ * blocks of keys follow the order of its need.  All bits stay equal, in us:
+ *
+ *   scan 2 stages, each flag read when a stage is free                        1546
+ *   scan 3 or 4 stages, flags read before; keys also where no scan runs        989
+ *   order sorted by a kernel of 17 us before; no thread of keys computes it    921
+ *   three thread blocks of keys at first, two of which leave: clusters of the
+ *     scan start late                                                 1163 to 1198
+ *
+ * The two in line took 925 in the same run.  Alone keys take 568 there and the scan 641, together
+ * 755 and 880.  So each hinders the other, though 53 of 100 issue slots are used.  By count, shared
+ * memory is busy in 70 of 100 cycles.
  */
 #include "config.h"
 

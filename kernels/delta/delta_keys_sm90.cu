@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(THREADS, PER_SM) delta_keys_sm90(const delta_a
 	taps<N, ROWS> t;
 	float y[ROWS][N];
 
+	grid_launch_next();	/* the scan, where no thread block is left to start */
 	if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x < 2 * DELTA_CLUSTERS)
 		a.w.stored[threadIdx.x] = 0;
 	if (threadIdx.x == 0)

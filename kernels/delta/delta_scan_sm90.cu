@@ -183,6 +183,7 @@ __device__ __forceinline__ void run_copies(scan_smem &sm, const delta_args &a, c
 {
 	const bf16_t *wide = w.rows ? a.w.q : a.w.k, *square = w.rows ? a.w.mix : a.w.solve;
 
+	grid_wait();		/* for the end of keys */
 	for (int i = 0; delta_next_chunk(&k, &a.b); i++) {
 		const int64_t chunk = k.p.seq.chunk0 + k.p.first + k.i;
 		const int64_t at = chunk * a.c.spec.v_heads + k.p.head;
@@ -520,6 +521,7 @@ __device__ __forceinline__ void run_states(scan_smem &sm, const delta_args &a, c
 	float s[D / 2];
 	chunk_in in;
 
+	grid_wait();		/* for flags that are 0 */
 	if (n)
 		load_chunk(in, sm, 0);
 #pragma unroll 1
@@ -834,14 +836,23 @@ out:
 enum ar_status delta_scan_sm90_enqueue(const struct delta_args *a, struct ar_err *err)
 {
 	const int64_t chunks = (int64_t)a->b.n_chunk * a->c.spec.v_heads;
+	cudaLaunchAttribute attribute = {};
+	cudaLaunchConfig_t config = {};
 	int n = 0;
 	enum ar_status st = count_clusters(&n, err);
 
 	if (st)
 		return st;
 	n = (int)(chunks < n ? chunks : n < DELTA_CLUSTERS ? n : DELTA_CLUSTERS);
-	delta_scan_sm90<<<n * CLUSTER, THREADS, SMEM_BYTES, (cudaStream_t)a->c.stream>>>(*a);
-	CU_LAUNCHED();
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = dim3(n * CLUSTER);
+	config.blockDim = dim3(THREADS);
+	config.dynamicSmemBytes = SMEM_BYTES;
+	config.stream = (cudaStream_t)a->c.stream;
+	config.attrs = &attribute;
+	config.numAttrs = 1;
+	CU(cudaLaunchKernelEx(&config, delta_scan_sm90, *a));
 out:
 	return st;
 }
