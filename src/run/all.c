@@ -3,7 +3,6 @@
 #include "src/run/run.h"
 
 #include "base/log.h"
-#include "profiler/store/store_disk.h"
 
 /* The run after i whose process may start early; i: there is none. */
 static size_t next_apart(const struct run *r, size_t i)
@@ -55,8 +54,6 @@ enum ar_status run_all(struct run *r, struct ar_err *err)
 
 	if (r->session.place.rank)
 		run_mute_rank(&r->session);
-	if (!st && r->session.o.db)
-		store_disk_warn(r->session.o.db);
 	for (size_t i = r->session.first + 1; r->in.plan && i < r->in.n_runs && !st; i++)
 		if (run_is_left(&r->session.o, i))
 			st = run_try_method(r, r->in.plan[i]->name, err);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "profiler/store/store_disk.h"
 #include "replay/cost/backend_cost.h"
 #include "replay/engine/attn_engine.h"
 #include "replay/engine/record.h"
@@ -620,6 +621,8 @@ enum ar_status run_method(struct run *r, size_t i, struct ar_err *err)
 
 	if (s->o.db)
 		st = store_open(&s->store, s->o.db, err);
+	if (s->store && i == s->first)
+		store_disk_warn(s->o.db);
 	if (!st)
 		st = run_on_backend(r, i, err);
 	if (s->store && store_close(s->store, &close_err) && !st)
