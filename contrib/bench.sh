@@ -39,6 +39,7 @@ measure() { # measure CASES [PART]: write rows to ours PART.jsonl and theirs PAR
 
 measure_each() { # measure_each CASES...: each on a GPU of its own
 	gpu=0 pids=
+	rm -f "$out"/ours.[0-9]*.jsonl "$out"/theirs.[0-9]*.jsonl # of a call that was killed
 	for file; do
 		(export CUDA_VISIBLE_DEVICES=$gpu && measure "$file" ".$gpu") &
 		pids="$pids $!" gpu=$((gpu + 1))

@@ -377,6 +377,7 @@ printf 'decode 8 1 8K\n' >"$tmp/b.cases"
 printf '#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES" >>"%s"\nexec "%s" "$@"\n' "$tmp/gpus" "$tmp/program" \
 	>"$tmp/on-gpu"
 chmod +x "$tmp/on-gpu"
+cp "$tmp/results/ours.jsonl" "$tmp/results/ours.7.jsonl"	# as one that was killed leaves it
 CASES="$tmp/a.cases $tmp/b.cases" whole "$tmp/on-gpu" >/dev/null
 is 'several files of cases have a GPU each' "$(sort "$tmp/gpus" | tr '\n' ' ')$(
 	fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort | uniq -c |
