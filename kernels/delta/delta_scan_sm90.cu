@@ -54,7 +54,7 @@
  *     also with four heads; the mean error of `keep` grows by up to 9 %
  *   in it, v T^T before S is packed: ptxas waits for the product first
  *   u as two products of 32 columns: 601, not 592.  S times its decay while the product for x runs,
- *     too: 633; launched while delta_keys_sm90.cu ends, too: 635
+ *     too: 633
  */
 #include "config.h"
 #include "kernels/delta/delta_rows.cuh"
