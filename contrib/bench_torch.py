@@ -96,10 +96,14 @@ class Program:
     """The attnreplay process; it measures a case when it reads its line."""
 
     def __init__(self, command, repeat):
-        self.child = subprocess.Popen(
-            [*command, "bench", "attention", "--cases", "-", "--format", "json",
-             "--repeat", str(repeat)],
-            bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.command = [*command, "bench", "attention", "--cases", "-", "--format", "json",
+                        "--repeat", str(repeat)]
+
+    @functools.cached_property
+    def child(self):
+        """The process.  It measures the ceilings first, so it begins with its first turn."""
+        return subprocess.Popen(self.command, bufsize=0, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True)
 
     def measure(self, what, shape):
         """Rows of the case; the first call also returns the rows of the ceilings."""
