@@ -57,6 +57,11 @@ struct span {
 	int n;				// entries of its list
 };
 
+/* A segment cut into n spans, one for each thread block from `first` on. */
+struct cut {
+	int first, n;
+};
+
 /* Divide without a sign: half the instructions. */
 static __device__ __forceinline__ int div_int(int a, int b)
 {

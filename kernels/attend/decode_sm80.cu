@@ -112,8 +112,7 @@
 #include <math.h>
 
 #include "kernels/attend/attend.h"
-#include "kernels/attend/decode_line.cuh"
-#include "kernels/attend/decode_sums.cuh"
+#include "kernels/attend/decode_step.cuh"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/softmax.cuh"
 
@@ -161,21 +160,6 @@ static __device__ __forceinline__ void copy_keys(uint32_t dst, const bf16_t *src
 		copy_16_once((dst ^ i % 8 * 16) + i * D * 2, src + i * D, i < n ? 16 : 0);
 }
 
-/* Load the A operand of every k step: rows of q, one per head, zeros past n. */
-template <int D>
-static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf16_t *q, int n,
-					      int lane)
-{
-#pragma unroll
-	for (int d = 0; d < D / 16; d++)
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
-			int row = lane / 4 + i % 2 * 8, col = d * 16 + lane % 4 * 2 + i / 2 * 8;
-
-			a[d][i] = row < n ? *(const uint32_t *)(q + row * D + col) : 0;
-		}
-}
-
 /* Positions of a lane's keys among a warp's 16, and that of the row. */
 struct places {
 	int2 key[2];
@@ -191,53 +175,6 @@ static __device__ __forceinline__ void hide_later(float (&s)[2][4], const struct
 		for (int e = 0; e < 4; e++)
 			if ((e % 2 ? at.key[n].y : at.key[n].x) > at.own)
 				s[n][e] = -INFINITY;
-}
-
-/* Scores of one warp's 16 keys.  The queries are in q, or in shared memory at q_at. */
-template <int D>
-static __device__ __forceinline__ void score(float (&s)[2][4], const uint32_t (&q)[D / 16][4],
-					     uint32_t q_at, uint32_t k, int lane)
-{
-	uint32_t b[4];
-
-#pragma unroll
-	for (int d = 0; d < D / 16; d++) {
-		const uint32_t off = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
-		uint32_t a[4] = { q[d][0], q[d][1], q[d][2], q[d][3] };
-
-		if (Q_SHARED<D>)
-			ldmatrix_x4(a, q_at + off);
-		ldmatrix_x4(b, k + off);
-		mma_m16n8k16(s[0], a, b[0], b[2]);
-		mma_m16n8k16(s[1], a, b[1], b[3]);
-	}
-}
-
-/* Hide the scores of keys from n on. */
-static __device__ __forceinline__ void hide_past(float (&s)[2][4], int n, int lane)
-{
-	if (n < WARP_KEYS) {
-		int seen[2] = { n - 1, n - 1 };
-
-		softmax_mask(s, seen, lane);
-	}
-}
-
-/* Online softmax over scores, then o += p v. */
-template <int D>
-static __device__ __forceinline__ void weigh(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
-					     float (&s)[2][4], uint32_t v, int lane)
-{
-	uint32_t b[4], p[4];
-
-	softmax_step<2, D>(s, o, max, sum);
-	softmax_operand(p, s[0], s[1]);
-#pragma unroll
-	for (int d = 0; d < D / 16; d++) {
-		ldmatrix_x4_trans(b, v + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
-		mma_m16n8k16(o[2 * d], p, b[0], b[1]);
-		mma_m16n8k16(o[2 * d + 1], p, b[2], b[3]);
-	}
 }
 
 /* Add the 16 keys of a warp to its output o.  Keys outside of [from, n) and those that hide() names
@@ -261,36 +198,11 @@ static __device__ __forceinline__ void step(float (&o)[D / 8][4], float (&max)[2
 	weigh<D>(o, max, sum, s, v, lane);
 }
 
-/* The list of a span's segment. */
-struct list {
-	size_t at;			// of its first entry
-	int n;
-};
-
-static __device__ __forceinline__ struct list list_of(const struct decode_args &a,
-						      const struct span &p)
-{
-	return { (size_t)((p.req * a.n_seg + p.seg) / a.list_seg) * a.lists.stride, p.n };
-}
-
 /* Piece i of the list, 0 past its end. */
 static __device__ __forceinline__ int piece_of(const struct entry_lists &l, const struct list &list,
 					       int i)
 {
 	return i < list.n ? l.piece[list.at + i] : 0;
-}
-
-/* Keys of the list, side by side; own: the row's position. */
-template <int PAGE, int LISTS>
-static __device__ __forceinline__ int n_listed(const struct entry_lists &l, const struct list &list,
-					       int own)
-{
-	const size_t end = list.at + list.n - 1;
-	const bool pieces = LISTS == PIECES;
-	const int tok = pieces ? 1 << l.shift : PAGE, newest = pieces ? own >> l.shift : own / PAGE;
-	const int last = pieces ? l.piece[end] : l.block[end];
-
-	return list.n * tok - (last == newest ? tok - 1 - (own & (tok - 1)) : 0);
 }
 
 /* Places of listed keys.  A window is 32 places, one a lane: of the first keys of pieces or, if
@@ -361,8 +273,7 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 	const struct list list = LISTS ? list_of(a, p) : (struct list){};
 	const struct attn_shape &s = a.b.shape;
 	int n = (p.stop - p.blk) * STEPS, pages = 0;
-	int n_key = LISTS ? n_listed<PAGE, LISTS>(l, list, a.b.rows.pos0[p.req]) :
-			    a.b.rows.pos0[p.req] + 1;
+	int n_key = n_keys<PAGE, LISTS>(a, p, list);
 	int first = 0;			// key that the row sees
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
 	const int32_t *pos = PLACED ? a.b.keys.pos + (int64_t)p.page0 * PAGE : NULL;
@@ -663,20 +574,7 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 							   lane);
 	}
 	__syncthreads();			// the rings are drained
-#pragma unroll
-	for (int h = 0; h < 2; h++) {
-		int row = lane / 4 + h * 8;
-		float all = quad_sum(sum[h]);
-
-#pragma unroll
-		for (int d = 0; d < D / 8; d++)
-			*(float2 *)&sm.sums.o[warp][row][d * 8 + lane % 4 * 2] =
-				make_float2(o[d][2 * h], o[d][2 * h + 1]);
-		if (lane % 4 == 0) {
-			sm.sums.max[warp][row] = max[h];
-			sm.sums.sum[warp][row] = all;
-		}
-	}
+	put_sums<D>(sm.sums, o, max, sum, warp, lane);
 	__syncthreads();
 	finish<D, LISTS == PIECES>(a, p, sm.sums, part);
 	if (part)
@@ -685,25 +583,6 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 }
 
 /* ---- the kernel ---- */
-
-/* Rows whose lists are empty see no key. */
-template <int D>
-static __device__ void clear_empty(const struct decode_args &a)
-{
-#pragma unroll 1
-	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x) {
-		struct span p;
-
-		if (a.lists.n[div_int(i, a.list_seg)])
-			continue;
-		p.req = div_int(i, a.n_seg);
-		set_segment(a, p, i - p.req * a.n_seg);
-		for (int k = threadIdx.x; k < p.heads * D; k += THREADS)
-			out_row<D>(a, p, 0)[k] = 0;
-		if ((int)threadIdx.x < p.heads)
-			put_lse<D>(a, p, threadIdx.x, -INFINITY, 0);
-	}
-}
 
 /* Attention of one token per request.  Each thread block runs the spans of its share of all
  * units. */
@@ -717,46 +596,16 @@ decode(const struct decode_args a)
 	const int own = lane_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
 	const int total = warp_sum(own) * item_segments<LISTS>(a);
 	const int n = min(total, (int)gridDim.x);	// thread blocks that work
-	struct span p;
-	int u, end;
 
 	if (LISTS)
 		clear_empty<D>(a);
 	if ((int)blockIdx.x >= n)
 		return;
 
-	const int least = div_int(total, n);
-	const struct shares s = { least, total - least * n };
-
-	u = share_begin(s, blockIdx.x);
-	end = share_begin(s, blockIdx.x + 1);
-	p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, own, lane);
-#pragma unroll 1
-	for (;;) {
-		struct cut cut = { (int)blockIdx.x, 1 };
-
-		set_segment(a, p, p.seg);
-		p.stop = min(p.blk + end - u, p.n_blk);
-		if (p.blk || p.stop < p.n_blk) {
-			cut.first = share_of(s, u - p.blk);
-			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
-		}
-		run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(a, p, cut, sm);
-		u += p.stop - p.blk;
-		if (u >= end)
-			return;
-		p.blk = 0;
-		do {
-			if (++p.seg == a.n_seg) {
-				p.seg = 0;
-				p.page0 = a.b.keys.page0[++p.req];
-			}
-			if (LISTS || !p.seg)
-				p.n = n_entries<PAGE, LISTS, BOUNDED, SKIPS>(
-					a, LISTS ? p.req * a.n_seg + p.seg : p.req);
-			p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
-		} while (LISTS && !p.n_blk);
-	}
+	run_spans<PAGE, LISTS, BOUNDED, SKIPS>(
+		a, own, total, n, lane, [&](const struct span &p, const struct cut &c) {
+			run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(a, p, c, sm);
+		});
 }
 
 /* ---- launch ---- */

@@ -41,6 +41,28 @@ static __device__ __forceinline__ void put_lse(const struct decode_args &a, cons
 			sum == 0 ? -INFINITY : max * softmax_scale<D> + logf(sum);
 }
 
+/* Write the sums of a warp, for all. */
+template <int D>
+static __device__ __forceinline__ void put_sums(struct sums<D> &sums, const float (&o)[D / 8][4],
+						const float (&max)[2], const float (&sum)[2],
+						int warp, int lane)
+{
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		int row = lane / 4 + h * 8;
+		float all = quad_sum(sum[h]);
+
+#pragma unroll
+		for (int d = 0; d < D / 8; d++)
+			*(float2 *)&sums.o[warp][row][d * 8 + lane % 4 * 2] =
+				make_float2(o[d][2 * h], o[d][2 * h + 1]);
+		if (lane % 4 == 0) {
+			sums.max[warp][row] = max[h];
+			sums.sum[warp][row] = all;
+		}
+	}
+}
+
 /* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
  * the span.  HIDES: a head that sees no key gets 0. */
 template <int D, bool HIDES>
@@ -79,11 +101,6 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 }
 
 /* ---- sums of spans ---- */
-
-/* A segment cut into n spans, one for each thread block from `first` on. */
-struct cut {
-	int first, n;
-};
 
 /* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its thread block; the
  * others are the first spans of theirs, in slot 0. */
