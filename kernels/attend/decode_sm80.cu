@@ -574,7 +574,7 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 							   lane);
 	}
 	__syncthreads();			// the rings are drained
-	put_sums<D>(sm.sums, o, max, sum, warp, lane);
+	put_sums<D>(sm.sums, o, max, sum, p.heads, warp, lane);
 	__syncthreads();
 	finish<D, LISTS == PIECES>(a, p, sm.sums, part);
 	if (part)

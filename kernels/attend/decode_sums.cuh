@@ -41,17 +41,19 @@ static __device__ __forceinline__ void put_lse(const struct decode_args &a, cons
 			sum == 0 ? -INFINITY : max * softmax_scale<D> + logf(sum);
 }
 
-/* Write the sums of a warp, for all. */
+/* Write the sums of a warp for n heads, for all. */
 template <int D>
 static __device__ __forceinline__ void put_sums(struct sums<D> &sums, const float (&o)[D / 8][4],
 						const float (&max)[2], const float (&sum)[2],
-						int warp, int lane)
+						int n, int warp, int lane)
 {
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		int row = lane / 4 + h * 8;
 		float all = quad_sum(sum[h]);
 
+		if (row >= n)
+			continue;
 #pragma unroll
 		for (int d = 0; d < D / 8; d++)
 			*(float2 *)&sums.o[warp][row][d * 8 + lane % 4 * 2] =
@@ -63,16 +65,16 @@ static __device__ __forceinline__ void put_sums(struct sums<D> &sums, const floa
 	}
 }
 
-/* Merge the warps.  part NULL: write the output of a whole segment; otherwise the partial output of
+/* Merge the warps, four channels a thread.  part NULL: write the output of a whole segment; otherwise the partial output of
  * the span.  HIDES: a head that sees no key gets 0. */
 template <int D, bool HIDES>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct span &p,
 					      const struct sums<D> &sums, struct part<D> *part)
 {
 #pragma unroll 1
-	for (int i = threadIdx.x; i < p.heads * D; i += THREADS) {
-		int h = i / D, d = i % D;
-		float max = -INFINITY, sum = 0, o = 0, base;
+	for (int i = threadIdx.x * 4; i < p.heads * D; i += THREADS * 4) {
+		const int h = i / D, d = i % D;
+		float max = -INFINITY, sum = 0, o[4] = {}, base;
 
 #pragma unroll
 		for (int w = 0; w < WARPS; w++)
@@ -80,19 +82,26 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 		base = max == -INFINITY ? 0 : max;
 #pragma unroll
 		for (int w = 0; w < WARPS; w++) {
+			const float4 x = *(const float4 *)&sums.o[w][h][d];
 			float weight = ex2((sums.max[w][h] - base) * softmax_scale_log2<D>);
 
 			sum += weight * sums.sum[w][h];
-			o += weight * sums.o[w][h][d];
+			o[0] += weight * x.x;
+			o[1] += weight * x.y;
+			o[2] += weight * x.z;
+			o[3] += weight * x.w;
 		}
 		if (!part) {
-			o = HIDES && sum == 0 ? 0 : __fdividef(o, sum);
-			out_row<D>(a, p, h)[d] = (bf16_t)pack_bf16(o, 0);
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				o[e] = HIDES && sum == 0 ? 0 : __fdividef(o[e], sum);
+			*(uint2 *)(out_row<D>(a, p, h) + d) =
+				make_uint2(pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]));
 			if (!d)
 				put_lse<D>(a, p, h, max, sum);
 			continue;
 		}
-		part->o[h][d] = o;
+		*(float4 *)&part->o[h][d] = make_float4(o[0], o[1], o[2], o[3]);
 		if (!d) {
 			part->max[h] = max;
 			part->sum[h] = sum;
