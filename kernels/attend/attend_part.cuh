@@ -137,15 +137,17 @@ static __device__ __forceinline__ void add_others(float *o, float *lse,
 {
 	const struct part<C> *from = place + g.first;
 	const int pair = (k & 2) ^ 2;
+	const bool both = JOIN<C> > 2 && pair + 1 < g.n;
+	int at = k ^ 1;
 
-	if ((k ^ 1) < g.n)
-		add_part<C>(o, lse, from + (k ^ 1) * g.step, i);
-	if constexpr (JOIN<C> > 2) {
-		if (pair + 1 < g.n)
+	/* add_part() stands here once, as code is loaded, too */
+#pragma unroll 1
+	for (int r = both; r < JOIN<C> / 2; r++, at = pair)
+		if (at < g.n)
+			add_part<C>(o, lse, from + at * g.step, i);
+	if constexpr (JOIN<C> > 2)
+		if (__builtin_expect(both, false))
 			add_pair<C>(o, lse, from + pair * g.step, from + (pair + 1) * g.step, i);
-		else if (pair < g.n)
-			add_part<C>(o, lse, from + pair * g.step, i);
-	}
 }
 
 #endif
