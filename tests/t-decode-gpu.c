@@ -14,7 +14,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { N_EMPTY = 5, N_TEST = N_EMPTY + 1 + 16 };
+enum { N_EMPTY = 5, N_TEST = N_EMPTY + 1 + 18 };
 
 #if HAVE_CUDA
 
@@ -43,7 +43,7 @@ static void pair_make(struct pair *p, struct attn_shape s, int n_req, const int 
 		      enum case_fill fill, struct bounds bounds, struct rng *rng)
 {
 	const struct attn_limits most = { .max_req = n_req, .max_row = n_req };
-	int rows[MAX_REQ], more[MAX_REQ];
+	int rows[MAX_REQ] = { 0 }, more[MAX_REQ];
 
 	for (int r = 0; r < n_req; r++)
 		rows[r] = 1;
@@ -222,12 +222,18 @@ static struct attn_shape draw_shape(struct rng *rng)
 				    .page_tok = 64 << rng_below(rng, 2) };
 }
 
+/* Mixed lengths, or in one of three batches lengths that differ by an eighth at most. */
 static void draw_pair(struct pair *p, enum case_fill fill, struct bounds bounds, struct rng *rng)
 {
-	int n = 1 + (int)rng_below(rng, MAX_REQ), ctx[MAX_REQ];
+	int n = 1 + (int)rng_below(rng, MAX_REQ), most = n < 10 ? 20000 : 2000, ctx[MAX_REQ];
+	bool alike = rng_below(rng, 3) == 0;
+	int longest = case_draw_len(rng, most);
 
-	for (int r = 0; r < n; r++)
-		ctx[r] = case_draw_len(rng, n < 10 ? 20000 : 2000) - 1;
+	for (int r = 0; r < n; r++) {
+		int less = (int)rng_below(rng, (uint64_t)longest / 8 + 1);
+
+		ctx[r] = (alike ? longest - less : case_draw_len(rng, most)) - 1;
+	}
 	pair_make(p, draw_shape(rng), n, ctx, fill, bounds, rng);
 }
 
@@ -287,6 +293,43 @@ static void test_dense(long cases, long seed)
 		pair_release(&p);
 	}
 	ok(good, "random batches of mixed lengths");
+}
+
+/* Segments of equal length, fewer than multiprocessors to more than teams of warps: none of them is
+ * cut, or all are cut alike.  Lists of all blocks are cut as they are, bit for bit. */
+static void test_even(long seed)
+{
+	static const struct {
+		int n_req, kv_heads, len;
+	} batch[] = { { 4, 1, 4100 }, { 3, 11, 700 }, { 64, 2, 300 }, { 80, 3, 200 },
+		      { 66, 8, 130 }, { 43, 3, 150 }, { 8, 2, 2100 }, { 33, 1, 600 } };
+	struct rng rng = { rng_mix((uint64_t)seed) };
+	bool good = true, same = true;
+	int ctx[MAX_REQ];
+
+	for (int i = 0; i < 2 * (int)(sizeof batch / sizeof *batch); i++) {
+		const int n = batch[i / 2].n_req, heads = batch[i / 2].kv_heads;
+		const int len = batch[i / 2].len, dim = i % 2 ? 64 << 2 * (i / 2 % 2) : 128;
+		const struct attn_shape s = { 4 * heads, heads, dim, 64 << (i / 2 + i) % 2 };
+		struct block_lists l;
+		bf16_t *dense, *listed;
+		struct pair p;
+
+		for (int r = 0; r < n; r++)
+			ctx[r] = len - r % 5;
+		pair_make(&p, s, n, ctx, FILL_NORMAL, unbounded, &rng);
+		good &= run_both(&p, 0, NULL, 0);
+		draw_tables(&p.c, 4, 1.1, &l, &rng);
+		dense = run(&p, 0, NULL, 0);
+		listed = run(&p, 4, &l, n * heads);
+		same &= !memcmp(dense, listed, p.c.q_len * sizeof *dense);
+		free(dense);
+		free(listed);
+		lists_free(&l);
+		pair_release(&p);
+	}
+	ok(good, "segments of equal length");
+	ok(same, "and lists of all of their blocks");
 }
 
 /* Each launch twice: the sums of pieces do not depend on chance. */
@@ -567,6 +610,7 @@ int main(void)
 	}
 	skip(1, "there is a GPU");
 	test_dense(cases, seed);
+	test_even(seed + 14);
 	test_tables(cases, seed + 1, 0.3, "random tables, any group size");
 	test_tables(cases, seed + 2, 0.02, "short tables, many of them empty");
 	test_full(cases / 4 + 1, seed + 3);

@@ -7,17 +7,18 @@
 #include "kernels/prim/device.cuh"
 
 constexpr int HEADS = 16;		// of a segment, at most
-constexpr int WARPS = 4;
+constexpr int WARPS = 4;		// of a team
 constexpr int THREADS = WARPS * 32;
 constexpr int WARP_KEYS = 16;		// of a step
 constexpr int TILE = WARPS * WARP_KEYS;	// keys that are skipped together
 constexpr int STAGES = 3;
-template <int D> constexpr int BLOCKS_PER_SM = D > 128 ? 1 : 2;
+template <int D> constexpr int TEAMS = D > 128 ? 1 : 2;	// of a multiprocessor
+constexpr int EXCESS = 128 * 1024;	// bytes of a multiprocessor's longest stretch over the mean
 template <int D> constexpr bool Q_SHARED = D > 128;
-constexpr int MAX_BLOCKS = 512;		// of the grid; multiprocessors past 256 stay idle
+constexpr int MAX_TEAMS = 512;		// of the grid; multiprocessors past 256 stay idle
 constexpr int FAN = 32;			// most spans, or sums of spans, added up at once
 constexpr int LEVELS = 2;
-static_assert(FAN * FAN >= MAX_BLOCKS, "two levels are enough");
+static_assert(FAN * FAN >= MAX_TEAMS, "two levels are enough");
 static_assert(STAGES <= 4, "a word holds the bits of a step and of those ahead");
 constexpr unsigned ALL = 0xffffffff;
 
@@ -33,6 +34,13 @@ struct entry_lists {
 	int stride, shift;
 };
 
+/* Stretches that end where segments do: `parts` crews for a segment, or `segs` segments for a
+ * crew. */
+struct even {
+	int parts, segs;		// 0: there are none
+	int crews;
+};
+
 struct decode_args {
 	struct attn_batch b;
 	struct entry_lists lists;
@@ -43,9 +51,10 @@ struct decode_args {
 	struct kv_bf16 kv;
 	bf16_t *out;
 	float *lse;			// NULL: not asked for
-	void *part;			// struct part: [grid][2]
+	void *part;			// struct part: [teams of the grid][2]
 	const float *sink;		// of each query head; NULL: none
 	bool skips;
+	struct even even;
 };
 
 struct span {
@@ -57,10 +66,32 @@ struct span {
 	int n;				// entries of its list
 };
 
-/* A segment cut into n spans, one for each thread block from `first` on. */
+/* A segment cut into n spans, one for each crew from `first` on. */
 struct cut {
 	int first, n;
 };
+
+/* Who runs a span: one team, or both teams of a thread block.  All crews of a grid are alike. */
+struct crew {
+	int teams, team;		// the team of this warp, 0 in a crew of one
+	int slot;			// of a crew of one in its thread block
+	int id;				// of all crews
+};
+
+static __device__ __forceinline__ int crew_threads(const struct crew &c)
+{
+	return c.teams * THREADS;
+}
+
+static __device__ __forceinline__ int crew_thread(const struct crew &c)
+{
+	return (int)threadIdx.x - c.slot * THREADS;
+}
+
+static __device__ __forceinline__ void crew_sync(const struct crew &c)
+{
+	named_barrier_sync(c.slot, crew_threads(c));
+}
 
 /* Divide without a sign: half the instructions. */
 static __device__ __forceinline__ int div_int(int a, int b)
@@ -130,24 +161,32 @@ static __device__ __forceinline__ int lane_items(const struct decode_args &a)
 	return (n_items<LISTS>(a) + 31) / 32;
 }
 
-/* Units of one segment of each of a lane's items. */
+/* Units of one segment of each of a lane's items, and the most of one. */
+struct lane_sum {
+	int units, most;
+};
+
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
-static __device__ int lane_units(const struct decode_args &a, int lane)
+static __device__ struct lane_sum lane_units(const struct decode_args &a, int lane)
 {
 	const int n = lane_items<LISTS>(a), end = min((lane + 1) * n, n_items<LISTS>(a));
-	int sum = 0;
+	struct lane_sum sum = {};
 
 #pragma unroll 4
-	for (int i = lane * n; i < end; i++)
-		sum += n_blocks<PAGE, LISTS, SKIPS>(
+	for (int i = lane * n; i < end; i++) {
+		const int own = n_blocks<PAGE, LISTS, SKIPS>(
 			a, n_entries<PAGE, LISTS, BOUNDED, SKIPS>(a, i));
+
+		sum.units += own;
+		sum.most = max(sum.most, own);
+	}
 	return sum;
 }
 
 /* Find the span that begins with unit u: its request, segment, block and first page.  There are
- * more than u units; own: lane_units().  By one warp.  A scan finds the lane with the unit.  Then
- * each lane loads one of its items, the length and the first page together, which saves a wait for
- * memory. */
+ * more than u units; own: of lane_units().  By one warp.  A scan finds the lane with the unit.
+ * Then each lane loads one of its items, the length and the first page together, which saves a
+ * wait for memory. */
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
 static __device__ struct span find_unit(const struct decode_args &a, int u, int own, int lane)
 {
@@ -196,7 +235,7 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 	}
 }
 
-/* Each thread block has `least` units, the first `more` thread blocks one more. */
+/* Each crew has `least` units, the first `more` crews one more. */
 struct shares {
 	int least, more;
 };
@@ -206,12 +245,31 @@ static __device__ __forceinline__ int share_begin(const struct shares &s, int i)
 	return i * s.least + min(i, s.more);
 }
 
-/* The thread block that has unit u. */
+/* The crew that has unit u. */
 static __device__ __forceinline__ int share_of(const struct shares &s, int u)
 {
 	int i = div_int(u, s.least + 1);
 
 	return i < s.more ? i : div_int(u - s.more, s.least);
+}
+
+/* ---- even stretches ---- */
+
+/* The stretches of n_seg segments for `crews` crews.  None if more than a tenth of these would
+ * idle. */
+static inline struct even even_of(int n_seg, int crews)
+{
+	const int parts = crews / n_seg < FAN ? crews / n_seg : FAN;
+	const struct even e = { parts ? parts : 1, parts ? 1 : (n_seg + crews - 1) / crews, crews };
+
+	return 10 * n_seg * e.parts < 9 * crews * e.segs ? (struct even){} : e;
+}
+
+/* Whether the longest stretch is little longer than the mean of all crews' would be: in all at most
+ * `more` units.  most: units of the longest segment; total: of all segments. */
+static __device__ __forceinline__ bool is_even(const struct even &e, int most, int total, int more)
+{
+	return e.parts && div_int(most + e.parts - 1, e.parts) * e.segs * e.crews <= total + more;
 }
 
 #endif

@@ -6,18 +6,26 @@
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
  *
- * The grid has as many thread blocks as the GPU runs at once.  Each thread block takes an equal
- * stretch of the line, whatever the lengths of the segments are.  It finds its stretch from ctx or
- * from the lengths of the lists, so lengths never leave the device.
+ * A team is four warps.  A multiprocessor runs two teams at once, at head size 256 one.  A crew is
+ * a team, a thread block of its own, or both teams of a multiprocessor in one thread block.  Each
+ * crew takes a stretch of the line.  It finds its stretch from ctx or from the lengths of the
+ * lists, so lengths never leave the device.
+ *
+ * Stretches are equally long, whatever the lengths of the segments are.  But where these are much
+ * alike, stretches end where segments do: a crew has whole segments, or a segment has as many crews
+ * as there are for each.  That leaves few or no sums of spans, but the longest stretches are
+ * longer, and some crews idle.  So it must leave nine in ten crews busy, and no multiprocessor with
+ * more than EXCESS bytes over the mean.  Both teams are one crew where a segment then has one or
+ * two of these, or would have 32 or more crews of one team.  They take tiles of 64 keys in turns.
  *
  * A span is the part of a stretch inside one segment.  A span that is a whole segment writes the
- * output.  Other spans store unnormalised fp32 sums.  A thread block has at most two such spans:
- * its first (slot 0), and one that begins a segment (slot 1).
+ * output.  Other spans store unnormalised fp32 sums.  A crew has at most two such spans: its first
+ * (slot 0), and one that begins a segment (slot 1).
  *
- * The sums of up to 32 neighbouring spans are added up by the thread block that finishes last.  If
- * a segment has more spans, the results are added up in the same way.  So no thread block waits
- * for another, and none reads more than 32 sums at a time.  Sums are added in the order of the
- * spans, whichever thread block does it.
+ * The sums of up to 32 neighbouring spans are added up by the crew that finishes last.  If a
+ * segment has more spans, the results are added up in the same way.  So no crew waits for another,
+ * and none reads more than 32 sums at a time.  Sums are added in the order of the spans, whichever
+ * crew does it.
  *
  * If a row has a first key, its request has the blocks from that key's on.  So a segment is as long
  * as the window, whatever the context is.  Keys, their pages and the row's position count from the
@@ -35,18 +43,18 @@
  *
  * A kernel that skips (struct attn_skip) is an instance of its own.  Its tiles are the 64 keys of a
  * step of all warps.  A unit is a part, whose tiles lie n_part apart; so a part never has two
- * thread blocks.  Where the stretches are the parts, a unit is a tile.  After each Q K^T the warps
- * exchange their largest scores, which costs a barrier.  Values of a tile are asked for after its
- * vote, and values of a skipped one never.
+ * crews.  Where the stretches are the parts, a unit is a tile.  After each Q K^T the warps exchange
+ * their largest scores, which costs a barrier.  Values of a tile are asked for after its vote, and
+ * values of a skipped one never.
  *
- * In a thread block each of four warps takes 16 keys of every 64 and runs on its own.  It has its
- * own ring of copies and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle
- * rows cost nothing, as the loads are the bottleneck.  The warps meet at the end of a span.
+ * Each warp of a team takes 16 keys of every 64 and runs on its own.  It has its own ring of copies
+ * and its own online softmax.  The heads are the 16 rows of mma m16n8k16: idle rows cost nothing,
+ * as the loads are the bottleneck.  The warps meet at the end of a span.
  *
- * In flight per multiprocessor at head size 128: 2 thread blocks x 4 warps x 2 of 3 stages x
- * 8 KiB = 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one thread
- * block fills a multiprocessor, with the same in flight.  There a warp's queries lie in shared
- * memory, since beside O no registers are left for them.
+ * In flight per multiprocessor at head size 128: 2 teams x 4 warps x 2 of 3 stages x 8 KiB =
+ * 128 KiB.  H200 needs about 4.8 TB/s x 1 us / 132 = 36 KiB.  At head size 256 one team fills a
+ * multiprocessor, with the same in flight.  There a warp's queries lie in shared memory, since
+ * beside O no registers are left for them.
  *
  * Instructions are loaded, too: the weights of a layer push them out of all caches.  So this code
  * is short: places of 32 bits, divisions without a sign, loops that are not unrolled twice.  On an
@@ -102,6 +110,23 @@
  *	64 x 4K	 129.3 139.3 129.2				32 x 2K	26.9 27.6 27.0
  * So the memory's rate depends on which bytes a copy asks for, more than on who asks.
  *
+ * Stretches that end with segments, against equal ones, and cuDNN over keys in one piece (PyTorch
+ * 2.11), in turns between events in one process, us:
+ *	8 x 32K	 132.7 130.4 130.8	8 x 8K	42.9 40.1 42.2	8 query and 2 KV heads:
+ *	64 x 4K	 129.3 128.4 127.3	1 x 8K	17.5 14.7 16.8	64 x 2K	43.3 38.5 37.8
+ *	8 x 128K 488.1 487.3 482.6	2 x 32K	44.4 40.2 42.4	32 x 2K	26.5 25.4 27.5
+ *	32 x 8K	 131.7 128.7 126.3	1 x 64K	42.9 40.9 43.3	128 x 2K 70.7 68.7 68.1
+ * Requests of 1.9K to 2.1K take 38.6 instead of 41.2.  Of all batches none was slower; 8 x 128K and
+ * ones of mixed lengths stay equal.  Without adding up spans 8 x 32K took 126.7 instead of 130.3,
+ * and 64 x 2K 38.4 instead of 41.6.  What did not help: longest stretches a quarter over the mean
+ * (8 x 128K 486.5 instead of 477.1), and twice (12 x 8K 64.7 instead of 57.1).  Both teams as one
+ * crew took 131.0 at 8 x 32K.  Asking only for sums that exist, so that each load is a branch, took
+ * 14.2 instead of 11.6 at 1 x 2K.  A kernel of eight warps and nothing else took 128.7 at 8 x 32K,
+ * and 38.1 at 64 x 2K.  Why is not known.
+ *
+ * At 8 x 32K a group of 24 multiprocessors ends at 94 us, the others at 113 to 123: the memory is
+ * busy until then.  First keys come after 4 to 9 us, as all multiprocessors ask at once.
+ *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
  * gained 3 and 1 us, but other batches lost up to 5.
@@ -123,12 +148,12 @@ template <int D> struct __align__(128) ring {	// the swizzle is in the low bits
 };
 static_assert(HEADS == WARP_KEYS, "queries are copied as keys are");
 
-template <int D> union decode_smem {
+template <int D> union team_smem {
 	struct ring<D> ring[WARPS];
 	struct sums<D> sums;		// once the ring has drained
 };
-static_assert(BLOCKS_PER_SM<128> * sizeof(union decode_smem<128>) <= 225 * 1024, "they fit");
-static_assert(BLOCKS_PER_SM<256> * sizeof(union decode_smem<256>) <= 225 * 1024, "it fits");
+static_assert(TEAMS<128> * sizeof(union team_smem<128>) <= 225 * 1024, "they fit");
+static_assert(TEAMS<256> * sizeof(union team_smem<256>) <= 225 * 1024, "it fits");
 
 /* ---- a span ---- */
 
@@ -263,16 +288,16 @@ static __device__ __forceinline__ void hide_unseen(float (&s)[2][4], int bits)
 /* Everything one warp does for a span. */
 template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED>
 static __device__ __forceinline__ void run_warp(const struct decode_args &a, const struct span &p,
-						struct ring<D> &ring, float (&o)[D / 8][4],
-						float (&max)[2], float (&sum)[2], int warp,
-						int lane)
+						const struct crew &crew, struct ring<D> &ring,
+						float (&o)[D / 8][4], float (&max)[2],
+						float (&sum)[2], int warp, int lane)
 {
-	constexpr int STEPS = PAGE / (WARPS * WARP_KEYS);	// of a block
 	const int32_t *page = a.b.keys.page + p.page0;
 	const struct entry_lists &l = a.lists;
 	const struct list list = LISTS ? list_of(a, p) : (struct list){};
 	const struct attn_shape &s = a.b.shape;
-	int n = (p.stop - p.blk) * STEPS, pages = 0;
+	const int teams = crew.teams;	// take tiles in turns
+	int n, pages = 0, loaded = 0;	// loaded: the first of the blocks in pages
 	int n_key = n_keys<PAGE, LISTS>(a, p, list);
 	int first = 0;			// key that the row sees
 	const bf16_t *from = a.q + ((size_t)p.req * s.q_heads + p.head) * D;
@@ -291,24 +316,30 @@ static __device__ __forceinline__ void run_warp(const struct decode_args &a, con
 		n_key -= before * PAGE;
 		first = a.b.rows.first[p.req] - before * PAGE;
 	}
+	n = (p.stop - p.blk) * (PAGE / TILE);
 	n = min(n, (n_key - p.blk * PAGE + TILE - 1) / TILE);	// the last block can be short
-	// First key of this warp in step i.
+	n = (n - crew.team + teams - 1) >> (teams - 1);
+	// First key of this warp in step i, from the span's first on, and of the segment.
+	auto at_of = [&](int i) {
+		return (i * teams + crew.team) * TILE + warp * WARP_KEYS;
+	};
 	auto key_of = [&](int i) {
-		return p.blk * PAGE + (i * WARPS + warp) * WARP_KEYS;
+		return p.blk * PAGE + at_of(i);
 	};
 	// The next 32 page numbers, one a lane, from block blk of the span on.
 	auto load_pages = [&](int blk) {
 		int next = p.blk + blk + lane;
 
+		loaded = blk;
 		pages = next < p.stop ? page[LISTS ? l.block[list.at + next] : next] : 0;
 	};
 	auto copy = [&](int i) {
-		int blk = i / STEPS, key = key_of(i), at;
+		int blk = at_of(i) / PAGE, key = key_of(i), at;
 		size_t off;
 
-		if (blk && i % STEPS == 0 && blk % 32 == 0)
-			load_pages(blk);
-		at = __shfl_sync(ALL, pages, blk % 32);
+		if (blk >= loaded + 32)
+			load_pages(loaded + 32);
+		at = __shfl_sync(ALL, pages, blk - loaded);
 		off = (((size_t)at * s.kv_heads + p.kv_head) * PAGE + key % PAGE) * D;
 		copy_keys<D>(smem_addr(ring.k[i % STAGES]), a.kv.k + off, n_key - key, lane);
 		copy_keys<D>(smem_addr(ring.v[i % STAGES]), a.kv.v + off, n_key - key, lane);
@@ -433,9 +464,9 @@ using tops_t = float[2][WARPS][HEADS];
 
 /* Vote on a tile whose scores are in s, by all warps.  prev: the largest scores of the lane's two
  * heads so far.  True: all heads skip it. */
-static __device__ __forceinline__ bool vote(const float (&s)[2][4], float (&prev)[2],
-					    float (&top)[WARPS][HEADS], float below, int heads,
-					    int warp, int lane)
+static __device__ __forceinline__ bool vote(const struct crew &crew, const float (&s)[2][4],
+					    float (&prev)[2], float (&top)[WARPS][HEADS],
+					    float below, int heads, int warp, int lane)
 {
 	bool skip = true;
 
@@ -447,7 +478,7 @@ static __device__ __forceinline__ bool vote(const float (&s)[2][4], float (&prev
 		if (lane % 4 == 0)
 			top[warp][lane / 4 + h * 8] = own;
 	}
-	__syncthreads();
+	crew_sync(crew);
 #pragma unroll
 	for (int h = 0; h < 2; h++) {
 		const int row = lane / 4 + h * 8;
@@ -466,8 +497,9 @@ static __device__ __forceinline__ bool vote(const float (&s)[2][4], float (&prev
  * weighed AHEAD tiles later, when they are there.  Its scores wait for them. */
 template <int D, int PAGE>
 static __device__ __forceinline__ void run_voting(const struct decode_args &a,
-						  const struct span &p, struct ring<D> &ring,
-						  tops_t &tops, float (&o)[D / 8][4],
+						  const struct span &p, const struct crew &crew,
+						  struct ring<D> &ring, tops_t &tops,
+						  float (&o)[D / 8][4],
 						  float (&max)[2], float (&sum)[2], int warp,
 						  int lane)
 {
@@ -516,7 +548,7 @@ static __device__ __forceinline__ void run_voting(const struct decode_args &a,
 				prev[0] = prev[1] = -INFINITY;
 			score<D>(now, q, smem_addr(ring.q), smem_addr(ring.k[i % STAGES]), lane);
 			hide_past(now, seen, lane);
-			keeps = !vote(now, prev, tops[i % 2], below, p.heads, warp, lane);
+			keeps = !vote(crew, now, prev, tops[i % 2], below, p.heads, warp, lane);
 			n_kept += keeps;
 			if (keeps)
 				copy_keys<D>(smem_addr(ring.v[i % STAGES]),
@@ -537,7 +569,7 @@ static __device__ __forceinline__ void run_voting(const struct decode_args &a,
 		}
 	}
 	cp_async_wait<0>();
-	if (a.b.skip.count && !threadIdx.x) {
+	if (a.b.skip.count && !crew_thread(crew)) {
 		unsigned long long *count = (unsigned long long *)a.b.skip.count + 2 * p.kv_head;
 
 		atomicAdd(&count[0], n);
@@ -547,18 +579,20 @@ static __device__ __forceinline__ void run_voting(const struct decode_args &a,
 
 template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS>
 static __device__ __forceinline__ void run_span(const struct decode_args &a, const struct span &p,
-						 const struct cut &c, union decode_smem<D> &sm)
+						 const struct cut &c, const struct crew &crew,
+						 union team_smem<D> *smem)
 {
-	int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const int warp = threadIdx.x / 32 % WARPS, lane = threadIdx.x % 32;
+	union team_smem<D> *first = smem + crew.slot, &sm = first[crew.team];
 	float o[D / 8][4], max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
-	struct part<D> *part = c.n > 1 ? part_at<D>(a, c, blockIdx.x - c.first) : NULL;
+	struct part<D> *part = c.n > 1 ? part_at<D>(a, c, crew.id - c.first) : NULL;
 
 #pragma unroll
 	for (int d = 0; d < D / 8; d++)
 #pragma unroll
 		for (int e = 0; e < 4; e++)
 			o[d][e] = 0;
-	if (BOUNDED && a.sink && !p.blk && !warp)
+	if (BOUNDED && a.sink && !p.blk && !warp && !crew.team)
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			int head = p.head + min(lane / 4 + h * 8, p.heads - 1);
@@ -566,45 +600,49 @@ static __device__ __forceinline__ void run_span(const struct decode_args &a, con
 			softmax_sink<D>(max[h], sum[h], a.sink[head], lane);
 		}
 	if constexpr (SKIPS) {
-		__shared__ tops_t tops;
+		__shared__ tops_t tops[TEAMS<D>];
 
-		run_voting<D, PAGE>(a, p, sm.ring[warp], tops, o, max, sum, warp, lane);
+		run_voting<D, PAGE>(a, p, crew, sm.ring[warp], tops[crew.slot], o, max, sum, warp,
+				    lane);
 	} else {
-		run_warp<D, PAGE, LISTS, BOUNDED, PLACED>(a, p, sm.ring[warp], o, max, sum, warp,
-							   lane);
+		run_warp<D, PAGE, LISTS, BOUNDED, PLACED>(a, p, crew, sm.ring[warp], o, max, sum,
+							   warp, lane);
 	}
-	__syncthreads();			// the rings are drained
+	crew_sync(crew);			// the rings are drained
 	put_sums<D>(sm.sums, o, max, sum, p.heads, warp, lane);
-	__syncthreads();
-	finish<D, LISTS == PIECES>(a, p, sm.sums, part);
+	crew_sync(crew);
+	finish<D, LISTS == PIECES>(a, p, &first->sums, sizeof *first, crew, part);
 	if (part)
-		join<D, LISTS == PIECES || PLACED>(a, p, c);
-	__syncthreads();			// before the next span fills the rings
+		join<D, LISTS == PIECES || PLACED>(a, p, c, crew);
+	crew_sync(crew);			// before the next span fills the rings
 }
 
 /* ---- the kernel ---- */
 
-/* Attention of one token per request.  Each thread block runs the spans of its share of all
- * units. */
+/* Attention of one token per request.  Each crew runs the spans of its stretch of all units. */
 template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS>
-static __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM<D>)
+static __global__ void __launch_bounds__(TEAMS<D> * THREADS, 1)
 decode(const struct decode_args a)
 {
 	extern __shared__ __align__(128) char smem[];
-	union decode_smem<D> &sm = *(union decode_smem<D> *)smem;
-	const int lane = threadIdx.x % 32;
-	const int own = lane_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
-	const int total = warp_sum(own) * item_segments<LISTS>(a);
-	const int n = min(total, (int)gridDim.x);	// thread blocks that work
+	const int lane = threadIdx.x % 32, team = threadIdx.x / THREADS;
+	const int teams = blockDim.x / THREADS, crews = teams * gridDim.x;
+	const struct lane_sum own = lane_units<PAGE, LISTS, BOUNDED, SKIPS>(a, lane);
+	const int total = warp_sum(own.units) * item_segments<LISTS>(a);
+	constexpr int UNIT = 2 * PAGE * D * sizeof(bf16_t);	// its bytes
+	const bool even = !SKIPS && is_even(a.even, __reduce_max_sync(ALL, own.most), total,
+					    EXCESS / UNIT * (crews / TEAMS<D>));
+	struct crew crew = { 1, 0, team, team * (int)gridDim.x + (int)blockIdx.x };
 
 	if (LISTS)
-		clear_empty<D>(a);
-	if ((int)blockIdx.x >= n)
-		return;
-
+		clear_empty<D>(a, crew, crews);
+	if (even && teams > 1)
+		crew = { teams, team, 0, (int)blockIdx.x };
 	run_spans<PAGE, LISTS, BOUNDED, SKIPS>(
-		a, own, total, n, lane, [&](const struct span &p, const struct cut &c) {
-			run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(a, p, c, sm);
+		a, even, own.units, total, min(total, crews), lane, crew,
+		[&](const struct span &p, const struct cut &c) {
+			run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(
+				a, p, c, crew, (union team_smem<D> *)smem);
 		});
 }
 
@@ -612,26 +650,43 @@ decode(const struct decode_args a)
 
 size_t decode_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	const size_t heads = MAX_BLOCKS * 2 * HEADS;
+	const size_t heads = MAX_TEAMS * 2 * HEADS;
 
 	(void)l;
 	return heads * ((size_t)s->head_dim + 2) * sizeof(float);	/* size of struct part */
 }
 
+/* Choose the stretches that may be even.  Returns the teams of a thread block: both of a
+ * multiprocessor's where they fit and spare a segment its parts, or too many of them. */
+template <int D>
+static int plan_even(struct decode_args *a, int n_sm, size_t smem_bytes)
+{
+	const int n_seg = a->b.rows.n_req * a->n_seg;
+	const struct even own = even_of(n_seg, n_sm * TEAMS<D>), both = even_of(n_seg, n_sm);
+	const bool fit = TEAMS<D> * sizeof(union team_smem<D>) <= smem_bytes && n_seg <= n_sm;
+	const bool spare = both.parts <= 2 || own.parts == FAN || !own.parts;
+	const bool pair = fit && spare && both.parts;
+
+	a->even = pair ? both : own;
+	return pair ? TEAMS<D> : 1;
+}
+
 template <int D, int PAGE, int LISTS, bool BOUNDED, bool PLACED, bool SKIPS = false>
-static enum ar_status launch(const struct decode_args &a, cudaStream_t stream, struct ar_err *err)
+static enum ar_status launch(struct decode_args a, cudaStream_t stream, struct ar_err *err)
 {
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
-	int bytes = (int)sizeof(union decode_smem<D>), grid;
+	int bytes = (int)sizeof(union team_smem<D>), teams = 1, n_sm;
 
 	if (st)
 		return st;
-	grid = gpu->n_sm * BLOCKS_PER_SM<D>;
-	grid = grid < MAX_BLOCKS ? grid : MAX_BLOCKS;
+	n_sm = gpu->n_sm < MAX_TEAMS / TEAMS<D> ? gpu->n_sm : MAX_TEAMS / TEAMS<D>;
+	if (!SKIPS)
+		teams = plan_even<D>(&a, n_sm, gpu->smem_bytes);
 	CU(cudaFuncSetAttribute(decode<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>,
-				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS><<<grid, THREADS, bytes, stream>>>(a);
+				cudaFuncAttributeMaxDynamicSharedMemorySize, teams * bytes));
+	decode<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>
+		<<<n_sm * TEAMS<D> / teams, teams * THREADS, teams * bytes, stream>>>(a);
 	CU_LAUNCHED();
 out:
 	return st;

@@ -103,62 +103,121 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 	return LISTS ? n_listed<PAGE, LISTS>(a.lists, list, own) : own + 1;
 }
 
-/* Rows whose lists are empty see no key. */
+/* Rows whose lists are empty see no key.  By one of `crews` crews of one team. */
 template <int D>
-static __device__ void clear_empty(const struct decode_args &a)
+static __device__ void clear_empty(const struct decode_args &a, const struct crew &crew, int crews)
 {
+	const int thread = crew_thread(crew);
+
 #pragma unroll 1
-	for (int i = blockIdx.x; i < a.b.rows.n_req * a.n_seg; i += gridDim.x) {
+	for (int i = crew.id; i < a.b.rows.n_req * a.n_seg; i += crews) {
 		struct span p;
 
 		if (a.lists.n[div_int(i, a.list_seg)])
 			continue;
 		p.req = div_int(i, a.n_seg);
 		set_segment(a, p, i - p.req * a.n_seg);
-		for (int k = threadIdx.x; k < p.heads * D; k += THREADS)
+		for (int k = thread; k < p.heads * D; k += THREADS)
 			out_row<D>(a, p, 0)[k] = 0;
-		if ((int)threadIdx.x < p.heads)
-			put_lse<D>(a, p, threadIdx.x, -INFINITY, 0);
+		if (thread < p.heads)
+			put_lse<D>(a, p, thread, -INFINITY, 0);
 	}
 }
 
-/* Call run(span, cut) for each span of this thread block, by all of its warps.  own: lane_units();
- * n: thread blocks that work, this one among them, on `total` units. */
+/* Make p the crew's span of segment g of all, one of even stretches.  False: it has none. */
+template <int PAGE, int LISTS, bool BOUNDED>
+static __device__ __forceinline__ bool even_span(const struct decode_args &a,
+						 const struct crew &crew, int g, struct span &p,
+						 struct cut &cut)
+{
+	const int part = crew.id - div_int(crew.id, a.even.parts) * a.even.parts;
+
+	p.req = div_int(g, a.n_seg);
+	p.page0 = a.b.keys.page0[p.req];
+	p.n = n_entries<PAGE, LISTS, BOUNDED, false>(a, LISTS ? g : p.req);
+	p.n_blk = n_blocks<PAGE, LISTS, false>(a, p.n);
+	set_segment(a, p, g - p.req * a.n_seg);
+	cut.first = crew.id - part;
+	cut.n = min(a.even.parts, p.n_blk);
+	if (part >= cut.n)
+		return false;
+	p.blk = div_int(p.n_blk * part, cut.n);
+	p.stop = div_int(p.n_blk * (part + 1), cut.n);
+	return true;
+}
+
+/* End p, which begins at unit u of the line, at unit `end` or with its segment. */
+static __device__ __forceinline__ void line_span(const struct decode_args &a,
+						 const struct shares &s, int u, int end,
+						 const struct crew &crew, struct span &p,
+						 struct cut &cut)
+{
+	set_segment(a, p, p.seg);
+	p.stop = min(p.blk + end - u, p.n_blk);
+	cut.first = crew.id;
+	cut.n = 1;
+	if (p.blk || p.stop < p.n_blk) {
+		cut.first = share_of(s, u - p.blk);
+		cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
+	}
+}
+
+/* Turn to the next segment of the line. */
+template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS>
+static __device__ __forceinline__ void next_segment(const struct decode_args &a, struct span &p)
+{
+	p.blk = 0;
+	do {
+		if (++p.seg == a.n_seg) {
+			p.seg = 0;
+			p.page0 = a.b.keys.page0[++p.req];
+		}
+		if (LISTS || !p.seg)
+			p.n = n_entries<PAGE, LISTS, BOUNDED, SKIPS>(
+				a, LISTS ? p.req * a.n_seg + p.seg : p.req);
+		p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
+	} while (LISTS && !p.n_blk);
+}
+
+/* Call run(span, cut) for each span of the crew, by all of its warps.  The stretches are even, or
+ * those of n crews.  own: units of this lane; total: of all. */
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS, typename Run>
-static __device__ __forceinline__ void run_spans(const struct decode_args &a, int own, int total,
-						 int n, int lane, const Run &run)
+static __device__ __forceinline__ void run_spans(const struct decode_args &a, bool even, int own,
+						 int total, int n, int lane,
+						 const struct crew &crew, const Run &run)
 {
 	const int least = div_int(total, n);
 	const struct shares s = { least, total - least * n };
-	const int end = share_begin(s, blockIdx.x + 1);
-	int u = share_begin(s, blockIdx.x);
-	struct span p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, own, lane);
+	int u, end;			// units of the line, or segments of all
+	struct span p;
 
+	if (even) {
+		u = div_int(crew.id, a.even.parts) * a.even.segs;
+		end = min(u + a.even.segs, a.b.rows.n_req * a.n_seg);
+	} else {
+		u = share_begin(s, crew.id);
+		end = crew.id < n ? share_begin(s, crew.id + 1) : u;
+	}
+	if (u >= end)
+		return;
+	if (!even)
+		p = find_unit<PAGE, LISTS, BOUNDED, SKIPS>(a, u, own, lane);
 #pragma unroll 1
 	for (;;) {
-		struct cut cut = { (int)blockIdx.x, 1 };
+		struct cut cut;
+		bool some = true;
 
-		set_segment(a, p, p.seg);
-		p.stop = min(p.blk + end - u, p.n_blk);
-		if (p.blk || p.stop < p.n_blk) {
-			cut.first = share_of(s, u - p.blk);
-			cut.n = share_of(s, u - p.blk + p.n_blk - 1) - cut.first + 1;
-		}
-		run(p, cut);
-		u += p.stop - p.blk;
+		if (even)
+			some = even_span<PAGE, LISTS, BOUNDED>(a, crew, u, p, cut);
+		else
+			line_span(a, s, u, end, crew, p, cut);
+		if (some)
+			run(p, cut);
+		u += even ? 1 : p.stop - p.blk;
 		if (u >= end)
 			return;
-		p.blk = 0;
-		do {
-			if (++p.seg == a.n_seg) {
-				p.seg = 0;
-				p.page0 = a.b.keys.page0[++p.req];
-			}
-			if (LISTS || !p.seg)
-				p.n = n_entries<PAGE, LISTS, BOUNDED, SKIPS>(
-					a, LISTS ? p.req * a.n_seg + p.seg : p.req);
-			p.n_blk = n_blocks<PAGE, LISTS, SKIPS>(a, p.n);
-		} while (LISTS && !p.n_blk);
+		if (!even)
+			next_segment<PAGE, LISTS, BOUNDED, SKIPS>(a, p);
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sums of decode attention: of the warps of a thread block, then of the spans of a segment; see
+/* The sums of decode attention: of the warps of a crew, then of the spans of a segment; see
  * decode_sm80.cu. */
 #ifndef AR_DECODE_SUMS_CUH
 #define AR_DECODE_SUMS_CUH
@@ -18,9 +18,9 @@ template <int D> struct part {
 	float max[HEADS], sum[HEADS];
 };
 
-/* Arrivals per group of up to FAN thread blocks, at the index of the first.  0 between launches:
+/* Arrivals per group of up to FAN crews, at the index of the first.  0 between launches:
  * the last to arrive resets it. */
-static __device__ uint32_t arrived[LEVELS][MAX_BLOCKS];
+static __device__ uint32_t arrived[LEVELS][MAX_TEAMS];
 
 /* The output of head h of the span. */
 template <int D>
@@ -65,32 +65,47 @@ static __device__ __forceinline__ void put_sums(struct sums<D> &sums, const floa
 	}
 }
 
-/* Merge the warps, four channels a thread.  part NULL: write the output of a whole segment; otherwise the partial output of
+/* The sums n bytes past s. */
+template <int D>
+static __device__ __forceinline__ const struct sums<D> *bytes_on(const struct sums<D> *s, int n)
+{
+	return (const struct sums<D> *)((const char *)s + n);
+}
+
+/* Merge the warps of a crew, four channels a thread.  The sums of its second team lie `step` bytes
+ * past the first.  part NULL: write the output of a whole segment; otherwise the partial output of
  * the span.  HIDES: a head that sees no key gets 0. */
 template <int D, bool HIDES>
 static __device__ __forceinline__ void finish(const struct decode_args &a, const struct span &p,
-					      const struct sums<D> &sums, struct part<D> *part)
+					      const struct sums<D> *first, int step,
+					      const struct crew &crew, struct part<D> *part)
 {
+	const struct sums<D> *end = bytes_on(first, step * crew.teams), *s;
+
 #pragma unroll 1
-	for (int i = threadIdx.x * 4; i < p.heads * D; i += THREADS * 4) {
+	for (int i = crew_thread(crew) * 4; i < p.heads * D; i += crew_threads(crew) * 4) {
 		const int h = i / D, d = i % D;
 		float max = -INFINITY, sum = 0, o[4] = {}, base;
 
+#pragma unroll 1
+		for (s = first; s < end; s = bytes_on(s, step))
 #pragma unroll
-		for (int w = 0; w < WARPS; w++)
-			max = fmaxf(max, sums.max[w][h]);
+			for (int w = 0; w < WARPS; w++)
+				max = fmaxf(max, s->max[w][h]);
 		base = max == -INFINITY ? 0 : max;
+#pragma unroll 1
+		for (s = first; s < end; s = bytes_on(s, step))
 #pragma unroll
-		for (int w = 0; w < WARPS; w++) {
-			const float4 x = *(const float4 *)&sums.o[w][h][d];
-			float weight = ex2((sums.max[w][h] - base) * softmax_scale_log2<D>);
+			for (int w = 0; w < WARPS; w++) {
+				const float4 x = *(const float4 *)&s->o[w][h][d];
+				float weight = ex2((s->max[w][h] - base) * softmax_scale_log2<D>);
 
-			sum += weight * sums.sum[w][h];
-			o[0] += weight * x.x;
-			o[1] += weight * x.y;
-			o[2] += weight * x.z;
-			o[3] += weight * x.w;
-		}
+				sum += weight * s->sum[w][h];
+				o[0] += weight * x.x;
+				o[1] += weight * x.y;
+				o[2] += weight * x.z;
+				o[3] += weight * x.w;
+			}
 		if (!part) {
 #pragma unroll
 			for (int e = 0; e < 4; e++)
@@ -111,7 +126,7 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 
 /* ---- sums of spans ---- */
 
-/* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its thread block; the
+/* Find part i of a segment.  Part 0 begins the segment, so it is in slot 1 of its crew; the
  * others are the first spans of theirs, in slot 0. */
 template <int D>
 static __device__ __forceinline__ struct part<D> *part_at(const struct decode_args &a,
@@ -193,12 +208,13 @@ static __device__ __forceinline__ void add_parts(const struct decode_args &a,
 	}
 }
 
-/* Report this thread block's part, and merge every group of parts that it completes. */
+/* Report this crew's part, and merge every group of parts that it completes. */
 template <int D, bool HIDES>
 static __device__ __forceinline__ void join(const struct decode_args &a, const struct span &p,
-					    const struct cut &c)
+					    const struct cut &c, const struct crew &crew)
 {
-	int own = blockIdx.x - c.first;
+	const int thread = crew_thread(crew);
+	int own = crew.id - c.first;
 
 #pragma unroll 1
 	for (int level = 0, step = 1; step < c.n; level++, step *= FAN) {
@@ -209,13 +225,13 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 		own = base;
 		if (n == 1)
 			continue;
-		__syncthreads();
-		if (!threadIdx.x)
+		crew_sync(crew);
+		if (!thread)
 			last = inc_acq_rel(&arrived[level][c.first + base], n - 1) == n - 1u;
-		if (!__syncthreads_and(last))
+		if (!named_barrier_and(crew.slot, crew_threads(crew), last))
 			return;
-		for (int h = threadIdx.x / 32; h < p.heads; h += WARPS)
-			add_parts<D, HIDES>(a, p, c, base, step, n, h, threadIdx.x % 32);
+		for (int h = thread / 32; h < p.heads; h += crew.teams * WARPS)
+			add_parts<D, HIDES>(a, p, c, base, step, n, h, thread % 32);
 	}
 }
 

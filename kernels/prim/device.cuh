@@ -128,6 +128,23 @@ static __device__ __forceinline__ uint32_t inc_acq_rel(uint32_t *p, uint32_t las
 	return r;
 }
 
+/* PTX ISA, "bar.sync": barrier `id` of `n` threads of the thread block, whole warps. */
+static __device__ __forceinline__ void named_barrier_sync(int id, int n)
+{
+	asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory");
+}
+
+/* PTX ISA, "bar.red", .and: the same; whether x holds for all of them. */
+static __device__ __forceinline__ bool named_barrier_and(int id, int n, bool x)
+{
+	int all;
+
+	asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %3, 0; bar.red.and.pred q, %1, %2, p; "
+		     "selp.s32 %0, 1, 0, q; }"
+		     : "=r"(all) : "r"(id), "r"(n), "r"((int)x) : "memory");
+	return all;
+}
+
 /* The maximum over the four lanes that hold one row of an mma accumulator. */
 static __device__ __forceinline__ float quad_max(float x)
 {
