@@ -95,7 +95,7 @@ is 'the costs of several runs are a line each' "$(awk 'NR > 1 { print $(NF - 2),
 compact-fp of costs.db:2'
 ok '... with its speed-up over the first' awk 'NR == 2 && $4 != "1.000x" { exit 1 }
 	NR == 3 && $4 + 0 < 2 { exit 1 }' summary
-search rate $limit $one --backend cost --costs costs.db:2,1 --json other.json >other
+search rate $limit $one --backend cost --costs costs.db:2,1 --intervals off --json other.json >other
 is '... which JSON has unrounded' "$(grep -o '"speedup":[[:space:]]*[0-9.]*' other.json |
 	sed 's/.*:[[:space:]]*//' | cut -c 1-6 | tr '\n' ' ')" "1 $(awk 'NR == 2 { c = $1 } NR == 3 { print substr(c / $1, 1, 6) }' summary) "
 rate_of() { sed -n "s/^$1 of costs.db:.: //p" "$2"; }
