@@ -161,9 +161,11 @@ if [ $devices = 0,1 ]; then
 	kill -TERM $pid
 	wait $pid
 	echo "# $(again) batches ran again, $first of them before, after $naps naps"
-	# Of 32 layers 4 run, so a nap that counts costs eight times the 40 ms for which the GPU waits.
+	# A nap that counts leaves the GPU of rank 1 without a kernel for up to 60 ms.  Where other
+	# programs use the GPUs, too, collectives take longer, but as kernels that run.
 	is '... which does not count' "$(query "$tmp/late.db" \
-		'SELECT max(cost_ns) < 200000000, status FROM iteration_rank JOIN run USING (run_id)')" 1,aborted
+		'SELECT max(span_ns - busy_ns) < 15000000, status FROM iteration_rank JOIN run USING (run_id)')" \
+		1,aborted
 	query "$tmp/late.db" "SELECT printf('# iteration %d, rank %d: cost %d, span %d, busy %d, events %d ns',
 		iter_no, rank, cost_ns, r.span_ns, r.busy_ns, event_ns) AS line FROM iteration_rank r
 		JOIN iteration USING (run_id, iter_no) WHERE cost_ns > 20000000 LIMIT 20" | tr -d '"'
