@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "replay/ranks/nccl.h"
+#include "tests/tap.h"
 
 #if HAVE_CUDA
 #include <cuda_runtime.h>
@@ -55,4 +56,19 @@ bool ranks_have_gpus(int ranks)
 		_exit(count_gpus() < rank_gpus(ranks) || nccl_load(&nccl, NULL));
 	waitpid(child, &status, 0);
 	return !status;
+}
+
+void fork_ranks(int n, struct nccl_id *id, void (*run)(int rank))
+{
+	const struct nccl *nccl;
+	struct ar_err err;
+
+	if (nccl_load(&nccl, &err) || nccl->GetUniqueId(id))
+		bail_out("%s", err.msg);
+	fflush(NULL);
+	for (int i = 0; i < n; i++)
+		if (!fork())
+			run(i);
+	while (wait(NULL) > 0)
+		;
 }

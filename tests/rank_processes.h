@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+struct nccl_id;
+
 /* The path of the fake NCCL, which lies beside the program. */
 const char *fake_nccl_path(void);
 
@@ -14,5 +16,9 @@ int rank_gpus(int ranks);
 /* Whether the GPUs and NCCL are there.  Asked in a process of its own: one that has used CUDA must
  * not fork ranks. */
 bool ranks_have_gpus(int ranks);
+
+/* Fork n ranks that join by a new *id, and wait for all.  Each calls run(), which does not return.
+ * *id: in shared memory.  The test ends if there is no NCCL. */
+void fork_ranks(int n, struct nccl_id *id, void (*run)(int rank));
 
 #endif

@@ -3,10 +3,8 @@
  * is a process; a batch adds up over them, and one that ran alone would wait for ever. */
 #include "config.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "replay/ranks/again.h"
@@ -80,21 +78,6 @@ static void run_rank(int rank)
 	_exit(0);
 }
 
-static void run_all(void)
-{
-	const struct nccl *nccl;
-	struct ar_err err;
-
-	if (nccl_load(&nccl, &err) || nccl->GetUniqueId(&shared->page.id))
-		bail_out("%s", err.msg);
-	fflush(NULL);
-	for (int i = 0; i < RANKS; i++)
-		if (!fork())
-			run_rank(i);
-	while (wait(NULL) > 0)
-		;
-}
-
 /* Batches of a rank that ran twice are '2' in text. */
 static const char *twice(int rank, char text[BATCHES + 1])
 {
@@ -123,7 +106,7 @@ int main(void)
 	ok(!shared->end[0].wrong, "... and then as a whole");
 	memset(shared, 0, sizeof *shared);
 	setenv("FAKE_NCCL_SLOW", "1:300", 1);
-	run_all();
+	fork_ranks(RANKS, &shared->page.id, run_rank);
 	for (int i = 0; i < RANKS; i++) {
 		const struct end *e = &shared->end[i];
 

@@ -4,10 +4,8 @@
 #include "config.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "replay/ranks/barrier.h"
@@ -73,19 +71,9 @@ static void run_rank(int rank)
 
 static void run_all(struct wrong x)
 {
-	const struct nccl *nccl;
-	struct ar_err err;
-
 	wrong = x;
 	memset(shared, 0, sizeof *shared);
-	if (nccl_load(&nccl, &err) || nccl->GetUniqueId(&shared->page.id))
-		bail_out("%s", err.msg);
-	fflush(NULL);
-	for (int i = 0; i < RANKS; i++)
-		if (!fork())
-			run_rank(i);
-	while (wait(NULL) > 0)
-		;
+	fork_ranks(RANKS, &shared->page.id, run_rank);
 }
 
 static void all_say(enum ar_status st, int64_t iterations, const char *words, const char *what)
