@@ -90,7 +90,7 @@ static __device__ __forceinline__ int crew_thread(const struct crew &c)
 
 static __device__ __forceinline__ void crew_sync(const struct crew &c)
 {
-	named_barrier_sync(c.slot, crew_threads(c));
+	bar_sync(c.slot, crew_threads(c));
 }
 
 /* Divide without a sign: half the instructions. */

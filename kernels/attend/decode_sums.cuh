@@ -228,7 +228,7 @@ static __device__ __forceinline__ void join(const struct decode_args &a, const s
 		crew_sync(crew);
 		if (!thread)
 			last = inc_acq_rel(&arrived[level][c.first + base], n - 1) == n - 1u;
-		if (!named_barrier_and(crew.slot, crew_threads(crew), last))
+		if (!bar_and(crew.slot, crew_threads(crew), last))
 			return;
 		for (int h = thread / 32; h < p.heads; h += crew.teams * WARPS)
 			add_parts<D, HIDES>(a, p, c, base, step, n, h, thread % 32);

@@ -129,13 +129,13 @@ static __device__ __forceinline__ uint32_t inc_acq_rel(uint32_t *p, uint32_t las
 }
 
 /* PTX ISA, "bar.sync": barrier `id` of `n` threads of the thread block, whole warps. */
-static __device__ __forceinline__ void named_barrier_sync(int id, int n)
+static __device__ __forceinline__ void bar_sync(int id, int n)
 {
 	asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory");
 }
 
 /* PTX ISA, "bar.red", .and: the same; whether x holds for all of them. */
-static __device__ __forceinline__ bool named_barrier_and(int id, int n, bool x)
+static __device__ __forceinline__ bool bar_and(int id, int n, bool x)
 {
 	int all;
 

@@ -187,30 +187,10 @@ static __device__ __forceinline__ void stmatrix_x4_trans(uint32_t addr, const ui
 		     :: "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-/* PTX ISA, "bar.sync" and "bar.arrive": named barrier id for n threads. */
-static __device__ __forceinline__ void bar_sync(int id, int n)
-{
-	asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(n) : "memory");
-}
-
+/* PTX ISA, "bar.arrive": arrive at a named barrier of n threads, and go on; see bar_sync(). */
 static __device__ __forceinline__ void bar_arrive(int id, int n)
 {
 	asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
-}
-
-/* Whether x holds in all n threads of the barrier. */
-static __device__ __forceinline__ bool bar_and(int id, int n, bool x)
-{
-	int all;
-
-	asm volatile("{\n\t"
-		     ".reg .pred p, q;\n\t"
-		     "setp.ne.s32 p, %3, 0;\n\t"
-		     "bar.red.and.pred q, %1, %2, p;\n\t"
-		     "selp.s32 %0, 1, 0, q;\n\t"
-		     "}"
-		     : "=r"(all) : "r"(id), "r"(n), "r"((int)x) : "memory");
-	return all;
 }
 
 /* PTX ISA, "ld.acquire" and "atom.acq_rel", .gpu: read or change a counter.  Writes that another
