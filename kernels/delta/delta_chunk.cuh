@@ -141,7 +141,7 @@ __device__ __forceinline__ void decay(const float (&kk)[4][4], const float (&qk)
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			const int i = from + h * 8, j = to + n * 8;
-			/* Above the diagonal the sums decrease. */
+			/* Sums fall from row to row: above the diagonal a decay would exceed 1. */
 			const float x = ex2(fminf(rows[h] - cols.x, 0));
 			const float y = ex2(fminf(rows[h] - cols.y, 0));
 
@@ -153,7 +153,7 @@ __device__ __forceinline__ void decay(const float (&kk)[4][4], const float (&qk)
 	}
 }
 
-/* Of mix, a warp's part above the diagonal. */
+/* Make a warp's part of mix 0, which lies above the diagonal. */
 __device__ __forceinline__ void clear_mix(bf16_t *mix, int row, int col)
 {
 	const int lane = threadIdx.x % 32;
@@ -200,8 +200,8 @@ __device__ __forceinline__ void invert(float (*l)[STRIDE], int first)
 		l[first + i][first + lane] = x[i];
 }
 
-/* x rounded to tf32.  The lowest bits are left: mma does not read them.  Not for infinities, as
- * to_tf32() is. */
+/* Round x to tf32, and leave the lowest bits, which mma does not read.  x is finite; to_tf32()
+ * takes infinities and NaNs, too. */
 __device__ __forceinline__ uint32_t near_tf32(float x)
 {
 	return __float_as_uint(x) + 0x1000;
@@ -275,7 +275,7 @@ __device__ __forceinline__ solve_part load_solve(const float (*l)[STRIDE], const
 	return s;
 }
 
-/* Write it as a tile, by all threads. */
+/* Write the thread's part of T times beta to a tile; by all threads. */
 __device__ __forceinline__ void store_solve(bf16_t *tile, const solve_part &s)
 {
 	const int j = threadIdx.x % LANES * 4;

@@ -53,7 +53,7 @@
  *
  *   scan 2 stages, each flag read when a stage is free                        1546
  *   scan 3 or 4 stages, flags read before; keys also where no scan runs        989
- *   order sorted by a kernel of 17 us before; no thread of keys computes it    921
+ *   a kernel of 17 us sorts the order before, so no thread of keys computes it 921
  *   three thread blocks of keys at first, two of which leave: clusters of the
  *     scan start late                                                 1163 to 1198
  *

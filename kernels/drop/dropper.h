@@ -99,7 +99,7 @@ struct dropper {
 	/* Whether it drops rows at this layer of the model; only of full attention. */
 	bool (*acts_after)(const void *self, int layer);
 
-	/* As drop_scores(). */
+	/* Count the scores that ranks add up in a call; see drop_scores(). */
 	int64_t (*scores)(const void *self, const struct attn_batch *b, int n_step);
 
 	/* Whether all tokens of the prompt come back at each layer where it acts; NULL: dropped

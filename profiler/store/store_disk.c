@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 
-/* By the number that the kernel gives to each. */
+/* Network file systems, by the number that the kernel gives to each. */
 static const struct {
 	uint32_t type;
 	const char *name;

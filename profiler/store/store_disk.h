@@ -7,7 +7,7 @@
 /* The name of the network file system that holds the file, or its folder if there is no file.
  * NULL: it is on another one. */
 const char *store_disk_network(const char *path);
-/* Warn if it is on one. */
+/* Warn if the file is on a network file system. */
 void store_disk_warn(const char *path);
 
 #endif

@@ -320,7 +320,7 @@ static bool has_log(const char *path)
 	return n < (int)sizeof log && !stat(log, &sb);
 }
 
-/* Of SQLite's header: bytes and values. */
+/* SQLite's header: where a field is, IN_LOG the version of files with a log, and its length. */
 enum { WRITE_VERSION = 18, IN_LOG = 2, PAGES = 28, HEAD_BYTES = 32 };
 
 static bool read_head(const char *path, unsigned char head[HEAD_BYTES])
@@ -774,7 +774,7 @@ static enum ar_status open_reading(sqlite3 **db, const char *path, bool fixed, i
 	return identify_file(*db, path, version, err);
 }
 
-/* In a folder that cannot be written SQLite reads a file that lacks its log only if it is fixed. */
+/* SQLite reads a file that lacks its log in a read-only folder only if nobody writes the file. */
 enum ar_status store_file_read(sqlite3 **out, const char *path, int64_t *version,
 			       struct ar_err *err)
 {

@@ -48,7 +48,7 @@ void comm_bind(struct comm *c, const struct model *m, const int *run, int n)
 	}
 }
 
-/* Of a layer with experts that are spread over engines. */
+/* Collectives of a layer whose experts are spread over engines. */
 static int expert_messages(const struct comm *c)
 {
 	return c->ranks > 1 ? 3 : 2;

@@ -202,7 +202,7 @@ static enum ar_status check_revived(const struct attn_engine *e, struct ar_err *
 	return AR_OK;
 }
 
-/* What results say of the dropper that ends segment s. */
+/* Set where the dropper that ends segment s acts, for results and for messages. */
 static void name_drop(struct attn_engine *e, int s)
 {
 	const int layer = e->run_layer[attn_engine_drop_layer(e, s)];

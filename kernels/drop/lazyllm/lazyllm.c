@@ -64,7 +64,7 @@ static int revives(const void *self)
 	return ((const struct lazyllm_self *)self)->revives;
 }
 
-/* A decode has as many as a prompt of its keys. */
+/* Count the scores of a call.  A decode has as many as a prompt with its keys. */
 static int64_t scores_of(const void *self, const struct attn_batch *b, int n_step)
 {
 	const struct mass_rule m = lazyllm_mass();
