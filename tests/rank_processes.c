@@ -58,6 +58,19 @@ bool ranks_have_gpus(int ranks)
 	return !status;
 }
 
+enum ar_status open_rank(struct world **w, struct rank_page *page, int rank, int size,
+			 struct ar_err *err)
+{
+	struct world_join join = { .rank = rank,
+				   .size = size,
+				   .id = page->id,
+				   .join_ns = 5000000000,
+				   .timeout_ns = 5000000000,
+				   .page = page };
+
+	return world_open(w, &join, err);
+}
+
 void fork_ranks(int n, struct nccl_id *id, void (*run)(int rank))
 {
 	const struct nccl *nccl;

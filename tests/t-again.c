@@ -62,16 +62,10 @@ static void run_batches(struct world *w, int rank, const char *late)
 
 static void run_rank(int rank)
 {
-	struct world_join join = { .rank = rank,
-				   .size = RANKS,
-				   .id = shared->page.id,
-				   .join_ns = 5000000000,
-				   .timeout_ns = 5000000000,
-				   .page = &shared->page };
 	struct end *e = &shared->end[rank];
 	struct world *w;
 
-	e->st = world_open(&w, &join, &e->err);
+	e->st = open_rank(&w, &shared->page, rank, RANKS, &e->err);
 	if (!e->st)
 		run_batches(w, rank, late_in[rank]);
 	world_close(w);

@@ -103,16 +103,10 @@ static bool check_heads(struct world *w, int ranks, bool own, struct ar_err *err
 
 static void run_rank(int rank, int ranks, bool own)
 {
-	struct world_join join = { .rank = rank,
-				   .size = ranks,
-				   .id = shared->page.id,
-				   .join_ns = 5000000000,
-				   .timeout_ns = 5000000000,
-				   .page = &shared->page };
 	struct ar_err err = { 0 };
 	struct world *w = NULL;
 
-	if (!world_open(&w, &join, &err))
+	if (!open_rank(&w, &shared->page, rank, ranks, &err))
 		shared->right[rank] = check_heads(w, ranks, own, &err);
 	if (!shared->right[rank])
 		shared->err = err;

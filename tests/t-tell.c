@@ -35,19 +35,13 @@ static struct wrong {
 static void run_rank(int rank)
 {
 	struct end *e = &shared->end[rank];
-	struct world_join join = { .rank = rank,
-				   .size = RANKS,
-				   .id = shared->page.id,
-				   .join_ns = 5000000000,
-				   .timeout_ns = 5000000000,
-				   .page = &shared->page };
 	struct batch_entry entry[2] = { { .req = 1, .n_tok = 7 }, { .req = 2, .n_tok = 1 } };
 	const struct batch b = { .entry = entry, .n = 2 };
 	struct rank_tells all;
 	struct world *w;
 
 	ar_catch_interrupts();
-	e->st = world_open(&w, &join, &e->err);
+	e->st = open_rank(&w, &shared->page, rank, RANKS, &e->err);
 	for (int i = 0; i < ITERATIONS && !e->st; i++) {
 		const bool now = rank == wrong.rank && i == wrong.at;
 		struct iter_cost c = { .cost_ns = 100 + (rank == 1 || rank == 2), .span_ns = rank };
