@@ -19,7 +19,7 @@ struct attend_piece { /* one access of 16 bytes */
 	int32_t first, n, n_part;
 };
 
-/* Of the pieces of n tiles, and one for their number. */
+/* Bytes of the pieces of n tiles, and of one more for their number. */
 static inline size_t attend_piece_bytes(int n)
 {
 	return workspace_aligned(((size_t)n + 1) * sizeof(struct attend_piece));

@@ -7,11 +7,11 @@
  * share of all blocks for each thread block and round.  Tiles longer than the share are cut into
  * parts.  A part is longer than the share by `cost`, because fewer parts cost less.
  *
- * attend_sort: tiles are sorted in runs, which follow each other as in the plan.  Those of a KV
- * head are a run: with lists of about the same length they walk through its keys together, and
- * find them in the L2 cache.  Each of the last two rounds is one, as the longest list that starts
- * late decides when a launch ends.  Both together are one if lists differ by so much that the
- * longest would start too late.
+ * attend_sort: sorts whole tiles within runs.  Runs keep the order of the plan.  The tiles of a KV
+ * head are a run.  Tiles with lists of like length then read the same keys at the same time, and
+ * find them in the L2 cache.  Each of the last two rounds of thread blocks is a run, too, because
+ * a long list that starts late makes the launch longer.  The two rounds are one run if the longest
+ * list is much longer than the mean.
  *
  * Each runs in one thread block, with a thread for each tile, parts included.
  */

@@ -62,9 +62,8 @@
  * With a list per query block and head and few tiles, the longest list bounds the time.  At a
  * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
  * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
- * parts.  With more than two tiles to a multiprocessor, it sorts them while this kernel runs the
- * first round: the tiles of each KV head, so that equal ones walk together, and at the end those of
- * two rounds, whose last ones decide.
+ * parts.  With more than two tiles to a multiprocessor tiles stay whole.  Then attend_sort sorts
+ * them while this kernel runs the first round; attend_cut_sm90.cu says in which order.
  *
  * Nothing hides the chain of loads before the first product of a thread block: tile, list, page, K.
  * Therefore 32 lanes look for the end of a list at once.  Tensor maps are fetched and barriers made

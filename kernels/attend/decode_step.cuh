@@ -179,8 +179,9 @@ static __device__ __forceinline__ void next_segment(const struct decode_args &a,
 	} while (LISTS && !p.n_blk);
 }
 
-/* Call run(span, cut) for each span of the crew, by all of its warps.  The stretches are even, or
- * those of n crews.  own: units of this lane; total: of all. */
+/* Call run(span, cut) for each span of the crew; all warps of the crew do.  even: stretches end
+ * with segments; otherwise the n crews have equal ones.  own: units of the lane's items; total:
+ * units of all items. */
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS, typename Run>
 static __device__ __forceinline__ void run_spans(const struct decode_args &a, bool even, int own,
 						 int total, int n, int lane,

@@ -32,7 +32,7 @@ constexpr int PAIR = 2;			/* value heads at once */
 constexpr int STRIDE = C + 4;		/* of L: a multiple of 16 bytes, few bank conflicts */
 constexpr float LOG2E = 1.4426950408889634f;
 
-/* threadIdx.x, read anew: what was made from the last one need not wait in registers. */
+/* Read threadIdx.x anew, so that the compiler keeps no value made from it in a register. */
 __device__ __forceinline__ int thread(void)
 {
 	int r;

@@ -48,7 +48,7 @@ constexpr int ROWS = 8;			/* of a warp */
 constexpr int N = D / 32;		/* channels of a lane */
 constexpr int PER_SM = 4;		/* thread blocks */
 
-/* What comes after the products takes the places of q and k; solve, those of part.l. */
+/* After the products mix and part.l take the memory of q and k, and solve that of part.l. */
 struct alignas(128) keys_smem {
 	union {
 		struct {

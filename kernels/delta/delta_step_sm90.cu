@@ -9,8 +9,8 @@
  *
  * Each channel of q and k has one owner, a thread of one thread block, which also moves its tail
  * on.  It sends the channel to all thread blocks of the cluster.  These send each other their
- * columns' sums of squares, for the norm of the output.  A thread block issues its small loads
- * first and those of the state last, as loads arrive in this order.
+ * columns' sums of squares, for the norm of the output.  Loads arrive in the order of their issue,
+ * so a thread block issues small loads first and loads of the state last.
  *
  * With S^T k and S^T q of the old state, a row needs one sum over the state's rows, and no second
  * look at the new state: o = decay S^T q + (k q) u.

@@ -119,7 +119,8 @@ static void add_experts(const struct comm *c, const struct batch *b, bool graph,
 		add(c, &m[i], graph, cost, sent);
 }
 
-/* Sums of so many rows, as often as in n layers and n_run executed ones. */
+/* Make the message that adds up `rows` rows over ranks.  The model sends it n times, its executed
+ * layers n_run times. */
 static struct message reduce(const struct comm *c, int64_t rows, int64_t n, int64_t n_run)
 {
 	return (struct message){ PHASE_COMM, COMM_REDUCE, rows * BF16 * c->hidden, n, n_run };

@@ -559,7 +559,7 @@ static enum ar_status cuda_barriers(void *self, int n, int64_t *ns, struct ar_er
 	return st;
 }
 
-/* Rows that are staged, and what it costs to run them. */
+/* What run_staged() runs, and where it puts the cost. */
 struct staged {
 	struct cuda *c;
 	const struct row_set *set;

@@ -16,8 +16,8 @@ enum { HOST_PROBE_NO_GPU = -1 };
  * there, or this is a build without CUDA. */
 enum ar_status host_probe(struct probe *p, int device, struct ar_err *err);
 
-/* Begin host_probe_apart() for this device, which then waits for the rest alone.  After a later
- * call with another device nobody reads what it measures. */
+/* Start the process of host_probe_apart() early, so that the later call waits less.  A call for
+ * another device drops the process of the call before. */
 void host_probe_begin(int device);
 
 /* The same in a process of its own, so that this one may fork, or open a profiler, which makes
