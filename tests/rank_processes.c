@@ -58,8 +58,8 @@ bool ranks_have_gpus(int ranks)
 	return !status;
 }
 
-enum ar_status open_rank(struct world **w, struct rank_page *page, int rank, int size,
-			 struct ar_err *err)
+enum ar_status join_as_rank(struct world **w, struct rank_page *page, int rank, int size,
+			    struct ar_err *err)
 {
 	struct world_join join = { .rank = rank,
 				   .size = size,

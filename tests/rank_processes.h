@@ -18,8 +18,8 @@ int rank_gpus(int ranks);
 bool ranks_have_gpus(int ranks);
 
 /* Let the process join as a rank of `size`, with limits of 5 s; see world_open(). */
-enum ar_status open_rank(struct world **w, struct rank_page *page, int rank, int size,
-			 struct ar_err *err);
+enum ar_status join_as_rank(struct world **w, struct rank_page *page, int rank, int size,
+			    struct ar_err *err);
 /* Fork n ranks that join by a new *id, and wait for all.  Each calls run(), which does not return.
  * *id: in shared memory.  The test ends if there is no NCCL. */
 void fork_ranks(int n, struct nccl_id *id, void (*run)(int rank));

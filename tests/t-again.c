@@ -65,7 +65,7 @@ static void run_rank(int rank)
 	struct end *e = &shared->end[rank];
 	struct world *w;
 
-	e->st = open_rank(&w, &shared->page, rank, RANKS, &e->err);
+	e->st = join_as_rank(&w, &shared->page, rank, RANKS, &e->err);
 	if (!e->st)
 		run_batches(w, rank, late_in[rank]);
 	world_close(w);

@@ -106,7 +106,7 @@ static void run_rank(int rank, int ranks, bool own)
 	struct ar_err err = { 0 };
 	struct world *w = NULL;
 
-	if (!open_rank(&w, &shared->page, rank, ranks, &err))
+	if (!join_as_rank(&w, &shared->page, rank, ranks, &err))
 		shared->right[rank] = check_heads(w, ranks, own, &err);
 	if (!shared->right[rank])
 		shared->err = err;

@@ -41,7 +41,7 @@ static void run_rank(int rank)
 	struct world *w;
 
 	ar_catch_interrupts();
-	e->st = open_rank(&w, &shared->page, rank, RANKS, &e->err);
+	e->st = join_as_rank(&w, &shared->page, rank, RANKS, &e->err);
 	for (int i = 0; i < ITERATIONS && !e->st; i++) {
 		const bool now = rank == wrong.rank && i == wrong.at;
 		struct iter_cost c = { .cost_ns = 100 + (rank == 1 || rank == 2), .span_ns = rank };
