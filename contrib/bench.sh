@@ -12,7 +12,8 @@
 #               it as one more implementation (default: none)
 #   PYTHON      the Python program (default: python3)
 #   CASES       file of cases to measure (default: contrib/bench.cases); of several files, which
-#               blanks separate, each has a GPU of its own, from GPU 0 on, at the same time
+#               blanks separate, each has a GPU of its own, from GPU 0 on, at the same time.  The
+#               names of several have no blanks
 #   ROUNDS      turns of each program (default: 4)
 #   REPEAT      timed launches in a turn (default: 20)
 #   LIMIT       seconds after which no new shape begins (default: 400)
@@ -25,6 +26,13 @@ out=${1:-bench-results}
 python=${PYTHON:-python3}
 cases=${CASES:-$top/contrib/bench.cases}
 repeat=${REPEAT:-20}
+several=
+[ -e "$cases" ] || several=$cases
+for file in $several; do
+	[ -e "$file" ] && continue
+	echo "bench.sh: no file of cases '$file'; where there are several, no name has blanks" >&2
+	exit 1
+done
 command -v "$python" >/dev/null || {
 	echo "bench.sh: no program '$python', which compares the results; name one as PYTHON" >&2
 	exit 1
@@ -60,15 +68,20 @@ status=0
 : >"$out/ours.jsonl"
 : >"$out/theirs.jsonl"
 if "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"; then
-	case $cases in
-	*' '*) # shellcheck disable=SC2086
-		measure_each $cases ;;
-	*) measure "$cases" || status=$? ;;
-	esac
+	if [ -n "$several" ]; then
+		# shellcheck disable=SC2086
+		measure_each $several
+	else
+		measure "$cases" || status=$?
+	fi
 else
 	echo 'bench.sh: no PyTorch, nothing to compare with' >&2
-	# shellcheck disable=SC2086
-	cat $cases >"$out/cases"
+	if [ -n "$several" ]; then
+		# shellcheck disable=SC2086
+		cat $several >"$out/cases"
+	else
+		cat "$cases" >"$out/cases"
+	fi
 	attnreplay bench attention --cases "$out/cases" --repeat "$repeat" \
 		--json "$out/ours.jsonl" || status=$?
 	rm "$out/cases"

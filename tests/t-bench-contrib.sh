@@ -385,6 +385,19 @@ is 'several files of cases have a GPU each' "$(sort "$tmp/gpus" | tr '\n' ' ')$(
 	'0 1 2 decode 2 dense ours.jsonl report.txt table.md theirs.jsonl '
 CASES="$tmp/a.cases $tmp/b.cases" whole "$tmp/wrong" >/dev/null 2>&1
 is '... and the worst status' $? 1
+mkdir "$tmp/two words"
+cp "$tmp/b.cases" "$tmp/two words/b.cases"
+: >"$tmp/gpus"
+CASES="$tmp/two words/b.cases" whole "$tmp/on-gpu" >/dev/null
+is 'the name of a single file may have blanks' \
+	"$(sort -u "$tmp/gpus")$(fields 'r["what"]' "$tmp/results/ours.jsonl")" 'decode decode'
+is '... where there is no PyTorch, too' "$(python=$tmp/bare CASES="$tmp/two words/b.cases" \
+	whole "$tmp/program" >/dev/null 2>&1
+	fields 'r["what"]' "$tmp/results/ours.jsonl")" decode
+is 'those of several may not' \
+	"$(CASES="$tmp/a.cases $tmp/two words/b.cases" whole "$tmp/program" 2>&1; echo $?)" \
+	"bench.sh: no file of cases '$tmp/two'; where there are several, no name has blanks
+1"
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
 is 'and measures ours' \
