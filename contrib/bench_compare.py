@@ -158,8 +158,9 @@ def kernel_of(row):
     """The line of the table that a row is part of."""
     if is_small(row):
         return "prefill, 128 to 512 rows of at most 8K"
-    return {"dense": "prefill, causal", "past": "prefill, all keys", "decode": "decode",
+    name = {"dense": "prefill, causal", "past": "prefill, all keys", "decode": "decode",
             "table": "table", "blocksparse": "block-sparse"}.get(row["what"])
+    return f"{name}, blocks of a real selection" if name and row["lists"] else name
 
 
 def table(pairs):

@@ -110,6 +110,17 @@ is 'a table has the ratios by kernel' "$(cat "$tmp/table")" \
 | prefill, causal | FlashAttention 2 of PyTorch | 1 | 1 | 2.00 | 2.00 | 2.00 |
 | prefill, causal | FlashAttention 3 | 1 | 1 | 1.06 | 1.06 | 1.06 |
 | prefill, causal | cuDNN of PyTorch | 1 | 1 | 1.50 | 1.50 | 1.50 |'
+# listed IMPL US: a row with lists of a file
+listed() { row "$1" blocksparse 8 1024 32768 0.05 "$2" "$2" 2e9 null |
+	sed 's/}/,"lists":"a.json"}/'; }
+listed attnreplay 100 >"$tmp/real"
+row attnreplay blocksparse 8 1024 32768 0.05 125 125 2e9 null >>"$tmp/real"
+listed fa4 150 >"$tmp/real-theirs"
+row fa4 blocksparse 8 1024 32768 0.05 250 250 2e9 null >>"$tmp/real-theirs"
+compare "$tmp/real" "$tmp/real-theirs" --table "$tmp/table" >/dev/null
+is 'blocks of a real selection have lines of their own' "$(sed 1,2d "$tmp/table")" \
+	'| block-sparse | FlashAttention 4 | 1 | 1 | 2.00 | 2.00 | 2.00 |
+| block-sparse, blocks of a real selection | FlashAttention 4 | 1 | 1 | 1.50 | 1.50 | 1.50 |'
 ok 'a table that cannot be written is named' fails 3 'no/table: No such file' \
 	compare "$tmp/ours" "$tmp/theirs" --table "$tmp/no/table"
 
@@ -369,7 +380,7 @@ is 'and leaves rows and a report' \
 is 'of every case, in every round' \
 	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
-	'8 blocksparse 18 decode 2 decode-table 80 dense 2 metadata 32 past 2 select 2 table '
+	'8 blocksparse 18 decode 2 decode-table 82 dense 2 metadata 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data no data no data no data no data'
 printf 'dense 1 128 512\n' >"$tmp/a.cases"
@@ -401,7 +412,7 @@ is 'those of several may not' \
 is 'without PyTorch it says so' "$(python=$tmp/bare whole "$tmp/program" 2>&1 >/dev/null)" \
 	'bench.sh: no PyTorch, nothing to compare with'
 is 'and measures ours' \
-	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 40
+	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | grep -c dense)" 41
 whole "$tmp/broken" >/dev/null 2>&1
 is 'without a GPU it stops' $? 4
 
