@@ -8,6 +8,7 @@ libattnreplay_a_SOURCES += \
   kernels/phase.h kernels/row_kind.h kernels/support.c kernels/support.h \
   kernels/attend/attend.c kernels/attend/attend.h kernels/attend/attend_cut.h \
     kernels/attend/attend_part.cuh kernels/attend/attend_sm90.cuh \
+    kernels/attend/attend_tile.cuh \
     kernels/attend/decode_line.cuh kernels/attend/decode_step.cuh \
     kernels/attend/decode_sums.cuh \
   kernels/delta/delta.c kernels/delta/delta.h kernels/delta/delta_chunk.cuh \
