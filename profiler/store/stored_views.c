@@ -2,30 +2,30 @@
 #include "config.h"
 #include "profiler/store/stored_views.h"
 
+#include <string.h>
+
 #include "profiler/store/store.h"
 
 /* Called with each view of the program, in order, and its SQL. */
 typedef int view_fn(sqlite3 *db, const char *name, const char *sql);
 
-/* A database in memory has the views as SQLite stores them. */
+/* The SQL of a view, as SQLite stores it, is that of views.sql without TEMP and without what ends the
+ * statement: no other semicolon ends a line there. */
 static int each_view(sqlite3 *db, view_fn *call)
 {
-	static const char all[] = "SELECT name, sql FROM sqlite_temp_schema ORDER BY rowid";
-	sqlite3 *scratch = NULL;
-	sqlite3_stmt *q = NULL;
-	int rc = sqlite3_open(":memory:", &scratch), step = SQLITE_DONE;
+	static const char temp[] = "CREATE TEMP VIEW ";
+	int rc = SQLITE_OK;
 
-	if (!rc)
-		rc = sqlite3_exec(scratch, store_views, NULL, NULL, NULL);
-	if (!rc)
-		rc = sqlite3_prepare_v2(scratch, all, -1, &q, NULL);
-	while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW)
-		rc = call(db, (const char *)sqlite3_column_text(q, 0),
-			  (const char *)sqlite3_column_text(q, 1));
-	if (!rc && step != SQLITE_DONE)
-		rc = step;
-	sqlite3_finalize(q);
-	sqlite3_close(scratch);
+	for (const char *s = strstr(store_views, temp); s && !rc; s = strstr(s, temp)) {
+		const size_t n = strcspn(s += strlen(temp), " ");
+		const char *end = strstr(s, ";\n");
+		char *name = sqlite3_mprintf("%.*s", (int)n, s);
+		char *sql = sqlite3_mprintf("CREATE VIEW %.*s", (int)(end - s), s);
+
+		rc = name && sql ? call(db, name, sql) : SQLITE_NOMEM;
+		sqlite3_free(name);
+		sqlite3_free(sql);
+	}
 	return rc;
 }
 
