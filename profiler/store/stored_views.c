@@ -9,8 +9,8 @@
 /* Called with each view of the program, in order, and its SQL. */
 typedef int view_fn(sqlite3 *db, const char *name, const char *sql);
 
-/* SQLite stores a view's SQL as views.sql has it, without TEMP and the semicolon.  Each semicolon at
- * the end of a line there ends a statement. */
+/* SQLite stores the SQL of a view as views.sql has it, without TEMP and without the semicolon.
+ * There a semicolon that ends a line ends a statement. */
 static int each_view(sqlite3 *db, view_fn *call)
 {
 	static const char temp[] = "CREATE TEMP VIEW ";
