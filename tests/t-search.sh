@@ -88,6 +88,14 @@ small="$cpu --clock formula --cost-per-token 0"
 "$ATTNREPLAY" run $small --cost-fixed 5ms --method compact-fp --db costs.db >>out 2>&1
 search rate --slo ttft:p99:5ms $one --backend cost --costs costs.db:2 >out
 ok 'the costs of a run give its rate' between 206.897 $(rates out)
+what='... and are not read again for each point'
+if strace -o calls true 2>/dev/null; then
+	env "$no_leak_check" strace -f -e trace=openat -o calls "$ATTNREPLAY" search rate \
+		--slo ttft:p99:5ms $one --backend cost --costs costs.db:2 >out
+	ok "$what" test "$(grep -c '/costs.db"' calls)" -lt "$(grep -c 'yes$\|no$' out)"
+else
+	skip "$what" 'no strace'
+fi
 search rate $limit $one --backend cost --costs costs.db:1-2 --intervals-time 1h >out
 grep -A 2 ' method$' out >summary
 is 'the costs of several runs are a line each' "$(awk 'NR > 1 { print $(NF - 2), $(NF - 1), $NF }' summary)" \

@@ -221,20 +221,23 @@ static enum ar_status own_facts(const struct run_options *o, struct facts *f, st
 
 static enum ar_status find_facts(const struct run_options *o, struct facts *f, struct ar_err *err)
 {
-	const char *costs = run_options_costs(o);
+	const char *name = run_options_costs(o);
 	const enum log_level level = log_level;
-	struct costs *c = NULL;
+	struct costs *mine = NULL;
+	const struct costs *c = o->costs;
 	enum ar_status st = AR_OK;
 
 	log_level = LOG_ERROR; /* what warns about inputs warns when they are loaded */
-	if (costs)
-		st = costs_open_run(&c, costs, err);
+	if (name && !c) {
+		st = costs_open_run(&mine, name, err);
+		c = mine;
+	}
 	is_read(&st);
 	if (!st && !f->gpu.from)
 		st = find_gpu(o, c, &f->gpu, err);
 	if (!st)
 		st = c ? cost_facts(o, c, f, err) : own_facts(o, f, err);
-	costs_close(c);
+	costs_close(mine);
 	log_level = level;
 	return st;
 }

@@ -723,6 +723,7 @@ enum ar_status run_options_parse(struct run_options *o, struct run_command *c, i
 
 	if (st)
 		return st;
+	o->costs = c ? c->costs : NULL;
 	st = parse_all(o, c, argc, argv, err);
 	if (!st && o->resume)
 		st = resume_open(&o->resumed, o->resume, err);

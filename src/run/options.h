@@ -90,6 +90,7 @@ struct run_options {
 	int prof;	  /* enum run_prof */
 	int64_t keep_kernels;
 
+	const struct costs *costs; /* of struct run_command, while options are parsed */
 	/* Of run_engine_defaults(): the GPU, and what differs from the engine's own, or "". */
 	struct engine_gpu engine_gpu;
 	char engine_differs[512];
@@ -111,6 +112,8 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
+	/* Those of --costs, if it has read them already; NULL: it has not, or there are none. */
+	const struct costs *costs;
 	/* Check the given options and set more, before the options of the run are checked; may be
 	 * NULL. */
 	enum ar_status (*parsed)(const struct run_command *c, struct run_options *o,

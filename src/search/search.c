@@ -28,7 +28,7 @@ static enum ar_status search_parse(const struct search *s, struct run *r,
 				   const struct run_setting *setting, struct ar_err *err)
 {
 	struct search_args unused = { 0 };
-	struct run_command c = { .own = s->own, .setting = setting };
+	struct run_command c = { .own = s->own, .setting = setting, .costs = r->in.lent_costs };
 	enum ar_status st;
 
 	c.own.base = &unused;
