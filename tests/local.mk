@@ -5,11 +5,14 @@ TAP_DRIVER  = env AM_TAP_AWK='$(AWK)' $(SHELL) \
 LOG_DRIVER    = $(TAP_DRIVER)
 SH_LOG_DRIVER = $(TAP_DRIVER)
 SH_LOG_COMPILER = $(SHELL)
+# Where the address sanitizer holds the last 4 MB of freed memory back, not 256, programs write to
+# half as many pages, and tests take a fifth less time.
 AM_TESTS_ENVIRONMENT = \
   ATTNREPLAY='$(abs_top_builddir)/attnreplay$(EXEEXT)' \
   ATTNREPLAY_DATA='$(abs_top_srcdir)' \
+  ASAN_OPTIONS="quarantine_size_mb=4:$$ASAN_OPTIONS" \
   srcdir='$(abs_top_srcdir)'; \
-  export ATTNREPLAY ATTNREPLAY_DATA srcdir;
+  export ATTNREPLAY ATTNREPLAY_DATA ASAN_OPTIONS srcdir;
 
 # To add a test, write tests/t-NAME.c or tests/t-NAME.sh.  Then add tests/t-NAME to check_PROGRAMS,
 # or tests/t-NAME.sh to dist_check_SCRIPTS, in the local.mk of the folder that it tests.  Automake
