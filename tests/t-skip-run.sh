@@ -12,7 +12,7 @@ run() {
 query() { "$ATTNREPLAY" sql --format csv r.db "$1" | tail -n +2; }
 
 ok 'methods with and without skip-softmax run' \
-	run --method dense --skip softmax,prefill=0,decode=0,softmax,prefill=500,softmax,decode=500,parts=2
+	run --sample-layers 2 --method dense --skip softmax,prefill=0,decode=0,softmax,prefill=500,softmax,decode=500,parts=2
 is 'the record has its parameters' \
 	"$(query "SELECT json_extract(params, '$.skip') FROM method WHERE name LIKE '%parts=2'" |
 		sed 's/""/"/g; s/^"//; s/"$//')" \
