@@ -31,26 +31,18 @@ AC_DEFUN([AR_CC_WARNINGS], [
 # AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.  The first finding
 # ends the program, so a test fails with it.  Programs have a fixed address.  Else each start
 # would relocate 200,000 pointers of the sanitizer's table of all strings, in a quarter of its time.
-# Libraries of sanitizers that are linked statically, in SAN_STATIC_LDFLAGS, take a sixth of it away;
-# they are for a program that starts often.
 AC_DEFUN([AR_ENABLE_SANITIZERS], [
   AC_ARG_ENABLE([sanitizers],
     [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],
       [build host code with -fsanitize=LIST @<:@address,undefined@:>@])],
     [AS_IF([test "$enable_sanitizers" = yes],
        [enable_sanitizers=address,undefined])], [enable_sanitizers=no])
-  SAN_CFLAGS= SAN_LDFLAGS= SAN_STATIC_LDFLAGS=
+  SAN_CFLAGS= SAN_LDFLAGS=
   AS_IF([test "$enable_sanitizers" != no],
     [SAN_CFLAGS="-fsanitize=$enable_sanitizers -fno-sanitize-recover=all -fno-omit-frame-pointer"
-     SAN_LDFLAGS="$SAN_CFLAGS -no-pie"
-     ar_save_LDFLAGS=$LDFLAGS
-     LDFLAGS="$LDFLAGS $SAN_LDFLAGS -static-libasan -static-libubsan"
-     AC_LINK_IFELSE([AC_LANG_PROGRAM()],
-       [SAN_STATIC_LDFLAGS="-static-libasan -static-libubsan"])
-     LDFLAGS=$ar_save_LDFLAGS])
+     SAN_LDFLAGS="$SAN_CFLAGS -no-pie"])
   AC_SUBST([SAN_CFLAGS])
   AC_SUBST([SAN_LDFLAGS])
-  AC_SUBST([SAN_STATIC_LDFLAGS])
 ])
 
 # AR_LIBRARY(PREFIX, MODULE, PACKAGE): set PREFIX_CFLAGS and PREFIX_LIBS from pkg-config, or add to

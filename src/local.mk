@@ -19,7 +19,7 @@ attnreplay_SOURCES = \
     src/search/search_gpus.c src/search/search_interval.c src/search/search_rate.c \
   $(DEVICE_CODE)
 attnreplay_LDADD   = $(AR_LIBS) $(CUDA_LIBS)
-attnreplay_LDFLAGS = $(SAN_LDFLAGS) $(SAN_STATIC_LDFLAGS) $(PLUGIN_EXPORTS)
+attnreplay_LDFLAGS = $(SAN_LDFLAGS) $(PLUGIN_EXPORTS)
 EXTRA_attnreplay_DEPENDENCIES = kernels/select/plugin.list
 if HAVE_CUDA
 attnreplay_SOURCES += \
