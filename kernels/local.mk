@@ -41,9 +41,9 @@ libattnreplay_a_SOURCES += \
     kernels/methods/plan_parse.c kernels/methods/reuse.c kernels/methods/reuse.h \
     kernels/methods/selection_count.h kernels/methods/shapes.c kernels/methods/shapes.h \
     kernels/methods/skip.c kernels/methods/skip.h \
-  kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c kernels/prim/multiply.h \
-    kernels/prim/products.cuh kernels/prim/ring.cuh kernels/prim/sm90.cuh \
-    kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
+  kernels/prim/cluster.h kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c \
+    kernels/prim/multiply.h kernels/prim/products.cuh kernels/prim/ring.cuh \
+    kernels/prim/sm90.cuh kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
   kernels/select/pick.cuh kernels/select/pieces.c kernels/select/pieces.cuh \
     kernels/select/pieces.h kernels/select/plugin.c kernels/select/plugin.h \
     kernels/select/qblk.cuh kernels/select/rows.cuh kernels/select/scores.c \
@@ -86,7 +86,7 @@ libattnreplay_a_SOURCES += \
   kernels/exec/columns/columns_device.c \
   kernels/layer/gemm.c \
   kernels/methods/method_device.c \
-  kernels/prim/tensor_map.c \
+  kernels/prim/cluster.c kernels/prim/tensor_map.c \
   kernels/select/selector_device.c \
   kernels/select/lastq/lastq_device.c \
   kernels/ssm/ssm_device.c

@@ -60,6 +60,7 @@
 #include "kernels/delta/delta_rows.cuh"
 #include "kernels/delta/delta_walk.h"
 
+#include "kernels/prim/cluster.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/ring.cuh"
 
@@ -809,28 +810,6 @@ __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, 1)
 #endif
 }
 
-/* Clusters that run at once on the current device. */
-enum ar_status count_clusters(int *n, struct ar_err *err)
-{
-	cudaLaunchAttribute cluster = {};
-	cudaLaunchConfig_t config = {};
-	enum ar_status st = AR_OK;
-
-	cluster.id = cudaLaunchAttributeClusterDimension;
-	cluster.val.clusterDim.x = CLUSTER;
-	cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-	config.gridDim = dim3(CLUSTER);
-	config.blockDim = dim3(THREADS);
-	config.dynamicSmemBytes = SMEM_BYTES;
-	config.attrs = &cluster;
-	config.numAttrs = 1;
-	CU(cudaFuncSetAttribute(delta_scan_sm90, cudaFuncAttributeMaxDynamicSharedMemorySize,
-				SMEM_BYTES));
-	CU(cudaOccupancyMaxActiveClusters(n, delta_scan_sm90, &config));
-out:
-	return st;
-}
-
 } /* namespace */
 
 enum ar_status delta_scan_sm90_enqueue(const struct delta_args *a, struct ar_err *err)
@@ -839,7 +818,8 @@ enum ar_status delta_scan_sm90_enqueue(const struct delta_args *a, struct ar_err
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
 	int n = 0;
-	enum ar_status st = count_clusters(&n, err);
+	enum ar_status st = cluster_count(&n, (const void *)delta_scan_sm90, CLUSTER, THREADS,
+					  SMEM_BYTES, err);
 
 	if (st)
 		return st;

@@ -33,6 +33,7 @@
 #include "kernels/delta/delta_work.h"
 #include "kernels/state/state_step.cuh"
 
+#include "kernels/prim/cluster.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/device.cuh"
 #include "kernels/prim/sm90.cuh"
@@ -336,18 +337,13 @@ enum ar_status delta_decode_sm90(const struct delta_call *c, int n_row, const in
 				      c->spec.v_heads / c->spec.k_heads };
 	const int parts = a.group * (c->spec.k_dim / W);
 	const int blocks = parts < CLUSTER ? parts : CLUSTER;
-	cudaLaunchAttribute cluster = {};
-	cudaLaunchConfig_t config = {};
+	cudaLaunchAttribute attribute;
+	cudaLaunchConfig_t config = cluster_launch(&attribute, blocks);
 	enum ar_status st = AR_OK;
 
-	cluster.id = cudaLaunchAttributeClusterDimension;
-	cluster.val.clusterDim.x = blocks;
-	cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
 	config.gridDim = dim3(blocks * c->spec.k_heads, n_row);
 	config.blockDim = dim3(THREADS);
 	config.stream = (cudaStream_t)c->stream;
-	config.attrs = &cluster;
-	config.numAttrs = 1;
 	CU(cudaLaunchKernelEx(&config,
 			      c->spec.k_dim == 64 ? delta_step_sm90<64> : delta_step_sm90<128>, a,
 			      slot, blocks));

@@ -48,6 +48,7 @@
 #include "kernels/state/state_rows.cuh"
 
 #include "base/gpu.h"
+#include "kernels/prim/cluster.h"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/sm90.cuh"
 
@@ -894,28 +895,6 @@ out:
 	return st;
 }
 
-/* Clusters that run at once on the current device. */
-enum ar_status count_clusters(int *n, struct ar_err *err)
-{
-	cudaLaunchAttribute cluster = {};
-	cudaLaunchConfig_t config = {};
-	enum ar_status st = AR_OK;
-
-	cluster.id = cudaLaunchAttributeClusterDimension;
-	cluster.val.clusterDim.x = CLUSTER;
-	cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-	config.gridDim = dim3(CLUSTER);
-	config.blockDim = dim3(THREADS);
-	config.dynamicSmemBytes = SMEM_BYTES;
-	config.attrs = &cluster;
-	config.numAttrs = 1;
-	CU(cudaFuncSetAttribute(ssm_rows_sm90<GATED_ROWS>,
-				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES));
-	CU(cudaOccupancyMaxActiveClusters(n, ssm_rows_sm90<GATED_ROWS>, &config));
-out:
-	return st;
-}
-
 } /* namespace */
 
 enum ar_status ssm_sm90_enqueue(const struct ssm_args *a, struct ar_err *err)
@@ -923,7 +902,8 @@ enum ar_status ssm_sm90_enqueue(const struct ssm_args *a, struct ar_err *err)
 	const int octets = a->c.spec.heads / SSM_OCTET;
 	struct ssm_args own = *a;
 	int clusters = 0, most, n;
-	enum ar_status st = count_clusters(&clusters, err);
+	enum ar_status st = cluster_count(&clusters, (const void *)ssm_rows_sm90<GATED_ROWS>,
+					  CLUSTER, THREADS, SMEM_BYTES, err);
 
 	if (st)
 		return st;
