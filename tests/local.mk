@@ -5,8 +5,8 @@ TAP_DRIVER  = env AM_TAP_AWK='$(AWK)' $(SHELL) \
 LOG_DRIVER    = $(TAP_DRIVER)
 SH_LOG_DRIVER = $(TAP_DRIVER)
 SH_LOG_COMPILER = $(SHELL)
-# The address sanitizer holds the last 1 MB of freed memory back.  With its 256 MB, programs write to
-# three times as many pages, and tests take a third longer.
+# The address sanitizer holds the last 1 MB of freed memory back.  With its 256 MB, programs write
+# to three times as many pages, and tests take a third longer.
 AM_TESTS_ENVIRONMENT = \
   ATTNREPLAY='$(abs_top_builddir)/attnreplay$(EXEEXT)' \
   ATTNREPLAY_DATA='$(abs_top_srcdir)' \
