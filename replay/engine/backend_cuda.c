@@ -8,10 +8,10 @@
  * executed, everything but the head is scaled by N / n.
  *
  * An iteration of decodes only runs from CUDA graphs.  As in engines, its batch is padded to one of
- * a few sizes.  Its cost is the cost of the padded batch.  There are two graphs, because a tracer
- * makes launching slow: the GPU runs the first layers while the host launches the others.  A batch
- * of few tokens with a prompt among them is padded, too: engines run its parts between attention
- * calls from graphs.
+ * a few sizes.  Its cost is the cost of the padded batch.  There are several graphs, because a
+ * tracer makes launching slow: the GPU runs the layers of one while the host launches the next,
+ * which has twice as many.  A batch of few tokens with a prompt among them is padded, too: engines
+ * run its parts between attention calls from graphs.
  */
 #include "config.h"
 #include "replay/engine/backend_cuda.h"
@@ -24,7 +24,7 @@
 
 #include "base/log.h"
 
-enum { HOLD_NS = 20000000, GRAPH_SHARE = 3 };
+enum { HOLD_NS = 20000000 };
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
@@ -86,10 +86,13 @@ static int piece_rows(const struct cuda *c, const struct batch *b)
 	return graph_sizes_fit(&c->pass.sizes, n);
 }
 
-/* Number of executed layers in the first graph. */
-static int first_layers(const struct cuda *c)
+/* The first executed layer of graph k, which has twice the layers of the one before.  Of few layers
+ * a graph has none.  k CUDA_GRAPHS: what follows the head. */
+static int graph_from(const struct cuda *c, int k)
 {
-	return (c->env.n_run_layers + GRAPH_SHARE - 1) / GRAPH_SHARE;
+	const int n = c->env.n_run_layers, parts = (1 << CUDA_GRAPHS) - 1;
+
+	return k < CUDA_GRAPHS ? (n * ((1 << k) - 1) + parts - 1) / parts : n + 1;
 }
 
 enum ar_status cuda_stage(struct cuda *c, const struct batch *b, const struct row_segment *segment,
@@ -449,13 +452,16 @@ static enum ar_status enqueue_pass(void *ctx, struct ar_err *err)
 /* Launch the graphs of n_row rows. */
 static enum ar_status launch_graphs(struct cuda *c, int n_row, struct ar_err *err)
 {
-	int first = first_layers(c), n = c->env.n_run_layers;
-	enum ar_status st = graphs_launch(&c->pass.graphs[0], n_row, c->device.stream, err);
+	enum ar_status st = AR_OK;
 
-	enqueued(&c->clock, 0, first, first);
-	if (!st)
-		st = graphs_launch(&c->pass.graphs[1], n_row, c->device.stream, err);
-	enqueued(&c->clock, first, n + 1, first);
+	for (int k = 0; k < CUDA_GRAPHS && !st; k++) {
+		const int from = graph_from(c, k), to = graph_from(c, k + 1);
+
+		if (from == to)
+			continue;
+		st = graphs_launch(&c->pass.graphs[k], n_row, c->device.stream, err);
+		enqueued(&c->clock, from, to, graph_from(c, 1));
+	}
 	return st;
 }
 
@@ -464,17 +470,20 @@ static enum ar_status launch_graphs(struct cuda *c, int n_row, struct ar_err *er
  * values that the iteration writes again. */
 static enum ar_status make_graphs(struct cuda *c, const struct row_set *set, struct ar_err *err)
 {
-	int first = first_layers(c), n_row = row_set_of(set, 0)->n_row;
-	struct pass part[2] = { { c, set, 0, first }, { c, set, first, c->env.n_run_layers + 1 } };
+	int n_row = row_set_of(set, 0)->n_row;
 	enum ar_status st = cuda_begin(c, err);
 
 	if (!st)
 		st = enqueue_all(c, set, err);
 	if (!st)
 		st = cuda_begin(c, err);
-	for (int i = 0; i < 2 && !st; i++)
-		st = graphs_capture(&c->pass.graphs[i], n_row, enqueue_pass, &part[i],
-				    c->device.stream, err);
+	for (int k = 0; k < CUDA_GRAPHS && !st; k++) {
+		struct pass part = { c, set, graph_from(c, k), graph_from(c, k + 1) };
+
+		if (part.from < part.to)
+			st = graphs_capture(&c->pass.graphs[k], n_row, enqueue_pass, &part,
+					    c->device.stream, err);
+	}
 	if (!st)
 		st = launch_graphs(c, n_row, err);
 	c->clock.stale = true;
@@ -600,17 +609,31 @@ static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_er
 	return st;
 }
 
-/* Remember batches that the GPU runs before the host has enqueued the rest.  The GPU needs twice
- * the host's time for layers one by one.  With graphs the first needs the second's launch time. */
+/* Whether the host enqueues layers faster than the GPU runs them, which takes gpu_ns: layers one by
+ * one in half of that time, graphs while the one before runs. */
+static bool keeps_pace(const struct cuda *c, int pad, int64_t gpu_ns)
+{
+	const int64_t *at = c->clock.enqueued_ns;
+	const int n = c->env.n_run_layers;
+	bool kept = pad || at[n] - at[0] <= gpu_ns / 2;
+
+	for (int k = 1; pad && k < CUDA_GRAPHS; k++) {
+		const int before = graph_from(c, k - 1), from = graph_from(c, k);
+
+		kept = kept && at[from] - at[before] <= gpu_ns * (from - before) / n;
+	}
+	return kept;
+}
+
+/* Remember batches that the GPU runs before the host has enqueued the rest. */
 static void learn_pace(struct cuda *c, int n_row, int pad, const struct iter_cost *cost)
 {
 	int *held = &c->clock.held_rows[pad > 0];
-	int64_t host = c->clock.enqueued_ns[c->env.n_run_layers] - c->clock.enqueued_ns[0];
 	int64_t gpu = cost->n_kernel ?
 			      cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns :
 			      0;
 
-	if (gpu / (pad ? GRAPH_SHARE : 2) < host && n_row > *held)
+	if (!keeps_pace(c, pad, gpu) && n_row > *held)
 		*held = n_row;
 }
 
@@ -656,7 +679,7 @@ static enum ar_status run_placed(struct cuda *c, const struct batch *b, int pad,
 		st = cuda_stage_share(c, pad, err);
 	if (!st)
 		st = cuda_evict_begin(c, b, err);
-	if (!st && pad && !c->pass.graphs[1].exec[pad])
+	if (!st && pad && !c->pass.graphs[CUDA_GRAPHS - 1].exec[pad])
 		st = make_graphs(c, &c->pass.dev, err);
 	if (!st)
 		st = run_in_time(c, &c->pass.dev, pad, &x, err);
@@ -774,7 +797,7 @@ static void cuda_leave(void *self)
 {
 	struct cuda *c = self;
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < CUDA_GRAPHS; i++)
 		graphs_release(&c->pass.graphs[i]);
 }
 

@@ -18,7 +18,7 @@ struct cuda_opts {
 	char *capture_sizes; /* read while opening only */
 };
 
-enum { CUDA_ALLOCS = 48 };
+enum { CUDA_ALLOCS = 48, CUDA_GRAPHS = 3 };
 
 /* The GPU, from open() to close(). */
 struct cuda_device {
@@ -64,8 +64,8 @@ struct cuda_pass {
 	struct rows_env rows;	  /* rows.mem is pinned host memory */
 	void *rows_dev;		  /* the copy of rows.mem on the device */
 	struct row_set host, dev; /* of the batch that was staged last */
-	struct graphs graphs[2];  /* of the first layers, and of the rest */
-	struct graph_sizes sizes; /* none with --enforce-eager */
+	struct graphs graphs[CUDA_GRAPHS]; /* of parts of the layers, one after the other */
+	struct graph_sizes sizes;	   /* none with --enforce-eager */
 
 	struct dense_out { /* of compare(), on the device */
 		bf16_t *out;

@@ -42,7 +42,7 @@ static enum ar_status cuda_take(void *ctx, void *to, size_t bytes, const char *w
 
 static void pass_release(struct cuda_pass *p)
 {
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < CUDA_GRAPHS; i++)
 		graphs_release(&p->graphs[i]);
 	graph_sizes_release(&p->sizes);
 	cudaFreeHost(p->rows.mem);
@@ -320,7 +320,7 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->pass.rows.tiles = true;
 	c->pass.rows.limit[ROW_PREFILL].n_sm = attn_engine_n_sm(&c->engine, gpu);
 	c->pass.rows.limit[ROW_VERIFY].n_sm = attn_engine_n_sm(&c->engine, gpu);
-	for (int i = 0; i < 2 && !st; i++)
+	for (int i = 0; i < CUDA_GRAPHS && !st; i++)
 		st = graphs_init(&c->pass.graphs[i], c->pass.rows.limit[ROW_DECODE].max_req, err);
 	if (!st && !c->opts.enforce_eager)
 		st = graph_sizes_open(&c->pass.sizes, c->opts.capture_sizes, env->max_seqs,
