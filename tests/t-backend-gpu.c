@@ -19,7 +19,7 @@
 #include "replay/engine/act_capture.h"
 #include "replay/engine/backend_cuda.h"
 
-enum { N_OWN = 39 };
+enum { N_OWN = 40 };
 
 /* ---- against the references ---- */
 
@@ -168,6 +168,29 @@ static void check_trace(const struct iter_cost *cost)
 	   "the time between the events");
 }
 
+/* A comparison runs kernels of its own between two iterations. */
+static void check_apart(struct backend_case *c)
+{
+	struct batch_entry chunk = { .req = 2, .n_tok = 90 };
+	struct case_result unused;
+	size_t n[2];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct batch_entry e = {
+			.start = 600 + i, .n_tok = 1, .kind = ROW_DECODE, .n_emit = 1
+		};
+		struct iter_cost cost;
+
+		case_run(c, &chunk, 1, &cost);
+		if (i)
+			case_compare(c, &chunk, &unused);
+		case_run(c, &e, 1, &cost);
+		n[i] = cost.n_kernel;
+		chunk.start += chunk.n_tok;
+	}
+	is_int((long long)n[1], (long long)n[0], "kernels of a comparison are of no iteration");
+}
+
 static void test_trace(struct prof *prof)
 {
 	struct batch_entry e[] = {
@@ -178,11 +201,12 @@ static void test_trace(struct prof *prof)
 	struct backend_case c;
 
 	if (!prof || !open_whole(&c, 0, false, prof)) {
-		skip(4, prof ? "no cuBLAS" : "no tracing");
+		skip(5, prof ? "no cuBLAS" : "no tracing");
 		return;
 	}
 	case_run(&c, e, 2, &cost);
 	check_trace(&cost);
+	check_apart(&c);
 	case_close(&c);
 }
 

@@ -510,9 +510,13 @@ static enum ar_status discard(struct cuda *c, struct ar_err *err)
  * The wait ends after HOLD_NS, as the launch queue is finite. */
 static enum ar_status hold_gpu(struct cuda *c, struct ar_err *err)
 {
+	enum ar_status st;
+
 	*c->clock.go = 0;
+	prof_phase(c->env.prof, CUDA_HOLD, PHASE_NONE);
+	st = layer_hold(c->clock.go, HOLD_NS, c->device.stream, err);
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
-	return layer_hold(c->clock.go, HOLD_NS, c->device.stream, err);
+	return st;
 }
 
 /* The other ranks have enqueued all, too. */

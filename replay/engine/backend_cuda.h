@@ -156,13 +156,16 @@ enum ar_status cuda_pass_drop(struct cuda *c, int i, const struct rows *r, struc
 /* Layers that are enqueued when the GPU starts, unless it starts with all layers. */
 enum { CUDA_AHEAD = 2 };
 
+/* The layer of the kernel that holds the GPU, for the tracer. */
+enum { CUDA_HOLD = PHASE_NO_LAYER - 1 };
+
 /* Wait for the stream; a rank of several ends if another fails. */
 enum ar_status cuda_wait(struct cuda *c, struct ar_err *err);
 
 /* In backend_cuda_cost.c.  Compute the cost from the events. */
 enum ar_status cuda_event_cost(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
-/* Get the traced kernels.  Kernels before the first phase, of cuda_begin() and of holding the GPU,
- * are not the iteration's. */
+/* Get the traced kernels.  What ran before the GPU was held, such as compare(), is not the
+ * iteration's, nor are kernels before the first phase. */
 enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err);
 /* Whether the GPU may have waited for the host: some layer, or the head, was not enqueued yet when
  * the one before it ended. */

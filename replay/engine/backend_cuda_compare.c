@@ -89,7 +89,6 @@ enum ar_status cuda_compare(void *self, const struct batch_entry *e, int i, stru
 	enum ar_status st;
 
 	assert(backend_compares_kind(e->kind) && attn_engine_mixer(&c->engine, i) == MIX_FULL);
-	c->clock.stale = true;
 	st = cuda_stage(c, &b, segment, NULL, 0, 0, err);
 	if (!st)
 		st = choose_before(c, i, e->kind, err);

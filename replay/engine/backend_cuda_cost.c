@@ -21,14 +21,20 @@ out:
 enum ar_status cuda_collect(struct cuda *c, struct iter_cost *cost, struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
+	size_t from = 0;
 
 	if (c->env.prof)
 		st = prof_collect(c->env.prof, &cost->kernel, &cost->n_kernel, err);
-	while (!st && cost->n_kernel && cost->kernel->phase == PHASE_NONE) {
-		cost->kernel++;
-		cost->n_kernel--;
-	}
-	return st;
+	if (st)
+		return st;
+	for (size_t i = 0; i < cost->n_kernel; i++)
+		if (cost->kernel[i].layer == CUDA_HOLD)
+			from = i;
+	while (from < cost->n_kernel && cost->kernel[from].phase == PHASE_NONE)
+		from++;
+	cost->kernel += from;
+	cost->n_kernel -= from;
+	return AR_OK;
 }
 
 /* The executed layer with kernels that follows layer at. */
