@@ -133,8 +133,8 @@ struct backend {
 	bool modelled;	  /* its times are modelled ones of a GPU; it can do without captures */
 
 	/* Begin to use the device before open(), which takes long; errors are left to open().
-	 * NULL: there is nothing to begin. */
-	void (*attach)(const void *opts);
+	 * Another process may still fill the memory.  NULL: there is nothing to begin. */
+	void (*attach)(const void *opts, const struct backend_env *env);
 	enum ar_status (*open)(void **self, const void *opts, const struct backend_env *env,
 			       struct ar_err *err);
 	/* Blocks of block_tok tokens that fit (cuda: free memory), for --num-gpu-blocks auto.

@@ -266,7 +266,7 @@ enum ar_status cuda_evict_dense(struct cuda *c, const struct batch_entry *e, int
 
 /* In backend_cuda_memory.c.  The first four are functions of struct backend.  cuda_take_pool()
  * allocates all memory whose size depends on num_blocks. */
-void cuda_attach(const void *opts);
+void cuda_attach(const void *opts, const struct backend_env *env);
 enum ar_status cuda_open(void **self, const void *opts, const struct backend_env *env,
 			 struct ar_err *err);
 void cuda_close(void *self);

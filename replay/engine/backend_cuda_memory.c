@@ -96,19 +96,33 @@ void cuda_close(void *self)
 
 /* ---- opening ---- */
 
-/* Make the context and load cuBLAS.  Not where one process at a time may use the GPU: another may
- * still do. */
-void cuda_attach(const void *opts)
+/* Run the products of the first layer, whose code is loaded then. */
+static void run_products(const struct backend_env *env)
+{
+	const struct decoder_env d = { .model = env->model,
+				       .layer = env->run_layer,
+				       .n_layers = 1,
+				       .max_row = (int)env->max_batched_tok,
+				       .max_emit = (int)env->max_seqs,
+				       .phase = prof_phase,
+				       .phase_ctx = env->prof };
+	struct decoder *one;
+	struct ar_err unused;
+
+	if (!decoder_open(&one, &d, &unused))
+		decoder_close(one);
+}
+
+/* Make the context, and load cuBLAS and the code of its products.  Not where one process at a time
+ * may use the GPU: another may still do. */
+void cuda_attach(const void *opts, const struct backend_env *env)
 {
 	const int device = (int)((const struct cuda_opts *)opts)->device;
-	struct gemm *g = NULL;
-	struct ar_err unused;
 	int mode;
 
 	if (!cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device) &&
-	    mode == cudaComputeModeDefault && !cudaSetDevice(device) &&
-	    !gemm_open(&g, NULL, &unused))
-		gemm_close(g);
+	    mode == cudaComputeModeDefault && !cudaSetDevice(device) && !env->attention_only)
+		run_products(env);
 	cudaGetLastError();
 }
 

@@ -74,7 +74,7 @@ static void child_main(struct run *r, size_t i, bool ahead, int parent)
 	struct handed before;
 
 	if (ahead)
-		run_attach(&r->session);
+		run_attach(r, i);
 	if (read_on(parent, &before, sizeof before) != sizeof before)
 		_exit(1); /* its turn does not come */
 	take(r, &before);

@@ -416,8 +416,8 @@ enum ar_status run_method_here(struct run *r, size_t i, struct ar_err *err);
  * this rank on its host. */
 enum ar_status run_join_ranks(struct run_session *s, const struct world_join *join, int local,
 			      struct ar_err *err);
-/* Begin to use the GPU of the backend, if it has one: open() is short then. */
-void run_attach(struct run_session *s);
+/* Begin to use the GPU of the backend, if it has one, for run i: open() is short then. */
+void run_attach(struct run *r, size_t i);
 /* Trace the kernels of a backend with a GPU, from before the first call of CUDA on.  Without a
  * tracer that is fine; then s->prof stays NULL. */
 enum ar_status run_open_prof(struct run_session *s, const struct backend *b, struct ar_err *err);

@@ -28,15 +28,6 @@ enum ar_status run_open_prof(struct run_session *s, const struct backend *b, str
 	return st;
 }
 
-void run_attach(struct run_session *s)
-{
-	const struct backend *b = s->backend;
-	struct ar_err later; /* open() says it */
-
-	if (b && b->attach && !run_open_prof(s, b, &later))
-		b->attach(run_options_of(&s->o, b));
-}
-
 /* Open the CUPTI session first: it must precede the first CUDA call of the process.  Without it
  * CUDA events are the clock. */
 static enum ar_status open_as(struct run_session *s, const struct backend *b, struct ar_err *err)
@@ -110,6 +101,19 @@ static void set_env(const struct run_inputs *in, struct run_session *s, struct p
 	s->env.page_tok = s->o.page_size ? selector_block_tok(s->o.page_size - 1) : 0;
 	s->env.attention_only = s->o.attention_only;
 	s->env.experts = run_draws_experts(s) ? in->experts : NULL;
+}
+
+void run_attach(struct run *r, size_t i)
+{
+	struct run_session *s = &r->session;
+	const struct backend *b = s->backend;
+	struct ar_err later; /* open() says it */
+
+	if (!b || !b->attach || run_open_prof(s, b, &later))
+		return;
+	set_env(&r->in, s, r->in.plan ? r->in.plan[i] : NULL);
+	s->env.prof = s->prof;
+	b->attach(run_options_of(&s->o, b), &s->env);
 }
 
 /* Requests that share pages list them together: those of the largest requests, each by itself. */
