@@ -20,11 +20,14 @@
 #include "replay/ranks/world.h"
 
 #include <assert.h>
+#include <math.h>
 #include <time.h>
 
 #include "base/log.h"
 
 enum { HOLD_NS = 20000000 };
+
+#define FAST_PACE 0.75 /* of learn_pace(): less than 1, as it may change */
 
 /* clang-format off */
 static const struct opt cuda_options[] = {
@@ -268,15 +271,23 @@ static void release_gpu(struct cuda_clock *t)
 		*t->go = 1;
 }
 
+/* As in struct prof_kernel. */
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 /* Executed layers [from, to) have been enqueued.  Layer n_run_layers is the head.  ahead: the
  * number of layers that the GPU may start with. */
 static void enqueued(struct cuda_clock *clock, int from, int to, int ahead)
 {
-	struct timespec t;
+	const int64_t now = now_ns();
 
-	clock_gettime(CLOCK_REALTIME, &t); /* as in struct prof_kernel */
 	for (int i = from; i < to; i++)
-		clock->enqueued_ns[i] = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+		clock->enqueued_ns[i] = now;
 	if (clock->early && to == ahead)
 		release_gpu(clock);
 }
@@ -613,32 +624,39 @@ static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_er
 	return st;
 }
 
-/* Whether the host enqueues layers faster than the GPU runs them, which takes gpu_ns: layers one by
- * one in half of that time, graphs while the one before runs. */
-static bool keeps_pace(const struct cuda *c, int pad, int64_t gpu_ns)
+/* What the host took to enqueue, as a share of the time that it has: for layers one by one half of
+ * gpu_ns, which the GPU takes to run them; for a graph the time of the one before. */
+static double pace_of(const struct cuda *c, int pad, int64_t gpu_ns)
 {
 	const int64_t *at = c->clock.enqueued_ns;
 	const int n = c->env.n_run_layers;
-	bool kept = pad || at[n] - at[0] <= gpu_ns / 2;
+	double most = pad ? 0 : 2 * (double)(at[n] - at[0]) / (double)gpu_ns;
 
 	for (int k = 1; pad && k < CUDA_GRAPHS; k++) {
 		const int before = graph_from(c, k - 1), from = graph_from(c, k);
 
-		kept = kept && at[from] - at[before] <= gpu_ns * (from - before) / n;
+		if (before < from)
+			most = fmax(most, (double)(at[from] - at[before]) * n /
+						  ((double)gpu_ns * (from - before)));
 	}
-	return kept;
+	return most;
 }
 
-/* Remember batches that the GPU runs before the host has enqueued the rest. */
+/* Remember batches that the GPU runs before the host has enqueued the rest: they are enqueued as a
+ * whole.  Forget those that it does not: the host may have been busy with something else.  The
+ * batch was enqueued as a whole. */
 static void learn_pace(struct cuda *c, int n_row, int pad, const struct iter_cost *cost)
 {
 	int *held = &c->clock.held_rows[pad > 0];
-	int64_t gpu = cost->n_kernel ?
-			      cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns :
-			      0;
+	double pace;
 
-	if (!keeps_pace(c, pad, gpu) && n_row > *held)
+	if (!cost->n_kernel)
+		return;
+	pace = pace_of(c, pad, cost->kernel[cost->n_kernel - 1].end_ns - cost->kernel[0].start_ns);
+	if (pace > 1 && n_row > *held)
 		*held = n_row;
+	else if (pace < FAST_PACE && n_row <= *held)
+		*held = n_row - 1;
 }
 
 /* Run the staged rows; if the host was late, run them again, enqueued as a whole.  A library that
@@ -653,11 +671,11 @@ static enum ar_status run_in_time(struct cuda *c, const struct row_set *set, int
 	enum ar_status st = again_if_late(c->env.world, run_staged, &s, &c->clock.slow_host, &again,
 					  err);
 
-	if (st || !again)
-		return st;
-	log_info("the host was late, so %d rows ran again", n_row);
-	learn_pace(c, n_row, pad, cost);
-	return AR_OK;
+	if (!st && again)
+		log_info("the host was late, so %d rows ran again", n_row);
+	if (!st && !c->clock.early)
+		learn_pace(c, n_row, pad, cost);
+	return st;
 }
 
 /* See run_batch(); the tables may change. */
