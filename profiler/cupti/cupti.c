@@ -769,6 +769,14 @@ static void attribute(struct prof *p)
 	put_in_order(p->kernel, p->n_kernel, sizeof *p->kernel, by_start);
 }
 
+void prof_ahead(struct prof *p)
+{
+	const CUptiResult r = api.cuptiActivityFlushAll(0);
+
+	if (r && !p->failed)
+		p->failed = r;
+}
+
 enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, size_t *n,
 			    struct ar_err *err)
 {

@@ -40,6 +40,9 @@ uint32_t prof_api_version(const struct prof *p);
  * if p is NULL.  A kernel of a CUDA graph has the layer and phase announced at its capture. */
 void prof_phase(void *p, int layer, enum phase phase);
 
+/* Read the records of kernels that have ended, while others run: prof_collect() takes less then. */
+void prof_ahead(struct prof *p);
+
 /* Return the kernels launched since the last call, in order of their start.  The device must be
  * idle.  The array is valid until the next call. */
 enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, size_t *n,

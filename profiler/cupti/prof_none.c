@@ -29,6 +29,11 @@ void prof_phase(void *p, int layer, enum phase phase)
 	(void)phase;
 }
 
+void prof_ahead(struct prof *p)
+{
+	(void)p;
+}
+
 enum ar_status prof_collect(struct prof *p, const struct prof_kernel **kernel, size_t *n,
 			    struct ar_err *err)
 {

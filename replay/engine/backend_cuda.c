@@ -27,6 +27,7 @@
 
 enum { HOLD_NS = 20000000 };
 
+#define SEEN_SHARE 0.6 /* of the time of graphs, then the tracer sees the kernels that have ended */
 #define FAST_PACE 0.75 /* of learn_pace(): less than 1, as it may change */
 
 /* clang-format off */
@@ -591,6 +592,25 @@ struct staged {
 	struct iter_cost *cost;
 };
 
+/* Wait for the rows that run.  Where they run from the same graphs as those before, let the tracer
+ * see the first kernels meanwhile. */
+static enum ar_status wait_traced(struct cuda *c, int pad, struct ar_err *err)
+{
+	struct cuda_clock *t = &c->clock;
+	const int64_t from = t->enqueued_ns[0];
+	enum ar_status st;
+
+	if (pad && pad == t->ran_rows && t->early) {
+		while (now_ns() < from + (int64_t)(SEEN_SHARE * (double)t->ran_ns))
+			;
+		prof_ahead(c->env.prof);
+	}
+	st = cuda_wait(c, err);
+	t->ran_rows = pad;
+	t->ran_ns = now_ns() - from;
+	return st;
+}
+
 /* Run staged rows and get their kernels; see again_fn.  Unless they are enqueued as a whole, the
  * GPU starts when CUDA_AHEAD layers, or all of the first graph, are. */
 static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_err *err)
@@ -617,7 +637,7 @@ static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_er
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	if (st)
 		return st;
-	st = cuda_wait(c, err);
+	st = wait_traced(c, s->pad, err);
 	if (!st)
 		st = cuda_collect(c, s->cost, err);
 	*late |= !st && c->clock.early && cuda_starved(c, s->cost);

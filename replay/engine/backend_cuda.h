@@ -102,9 +102,11 @@ struct cuda_clock {
 	bool early;	      /* release() before all is enqueued */
 	int held_rows[2];     /* not for batches of at most this many rows; [1]: from graphs */
 	int64_t *enqueued_ns; /* [n_run_layers + 1] when each layer and the head was */
-	bool stale;	      /* the tracer may hold kernels of no iteration */
-	bool slow_host;	      /* the batch before was late twice; see again_if_late() */
-	bf16_t *barrier;      /* [1] on the device, of ranks; NULL: there is one */
+	int ran_rows;	      /* of the graphs that ran last, in ran_ns; 0: none did */
+	int64_t ran_ns;
+	bool stale;	 /* the tracer may hold kernels of no iteration */
+	bool slow_host;	 /* the batch before was late twice; see again_if_late() */
+	bf16_t *barrier; /* [1] on the device, of ranks; NULL: there is one */
 };
 
 struct cuda {
