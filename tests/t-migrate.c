@@ -257,6 +257,14 @@ static void test_reading(const char *path, int version)
 	       ask(db, "SELECT count(*) FROM main.selection_stat"), "... and views find its rows");
 	is_int(ask(db, "PRAGMA user_version"), version, "... and is left as it is");
 	sqlite3_close(db);
+	if (store_open_tables(&db, path, &err))
+		bail_out("%s", err.msg);
+	is_int(ask(db, "SELECT count(*) FROM run WHERE run_key IS NULL"),
+	       ask(db, "SELECT count(*) FROM main.run"), "its tables alone have these names");
+	ok(ask(db, "SELECT count(*) FROM iteration_request") > 0 &&
+		   !ask(db, "SELECT count(*) FROM sqlite_temp_schema WHERE name GLOB 'v_*'"),
+	   "... with the entries of batches, and no other view");
+	sqlite3_close(db);
 }
 
 #define DROP_VIEWS \

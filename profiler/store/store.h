@@ -202,5 +202,7 @@ extern const char store_views[];
 /* Open a read-only connection with the views and the functions of functions.h.  A file of an older
  * version appears under the present names and is left as it is. */
 enum ar_status store_open_read(sqlite3 **db, const char *path, struct ar_err *err);
+/* The same without functions, and with no view but iteration_request. */
+enum ar_status store_open_tables(sqlite3 **db, const char *path, struct ar_err *err);
 
 #endif

@@ -316,7 +316,7 @@ static enum ar_status read_record(struct reader *r, const char *where, struct co
 	enum ar_status st = store_where(where, &r->path, &r->run, err);
 
 	if (!st)
-		st = store_open_read(&r->db, r->path, err);
+		st = store_open_tables(&r->db, r->path, err);
 	if (!st)
 		st = find_run(r, err);
 	if (!st)

@@ -45,7 +45,7 @@ static enum ar_status open_db(struct reader *r, struct ar_err *err)
 {
 	const char *colon = strrchr(r->costs->name, ':');
 	char *path = strndup(r->costs->name, (size_t)(colon - r->costs->name));
-	enum ar_status st = path ? store_open_read(&r->db, path, err) : ar_nomem(err);
+	enum ar_status st = path ? store_open_tables(&r->db, path, err) : ar_nomem(err);
 
 	r->id = strtoll(colon + 1, NULL, 10);
 	free(path);

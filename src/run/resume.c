@@ -324,7 +324,7 @@ enum ar_status resume_open(struct resumed **out, const char *where, struct ar_er
 
 	*out = NULL;
 	if (!st)
-		st = store_open_read(&db, r->db, err);
+		st = store_open_tables(&db, r->db, err);
 	if (!st)
 		st = run ? find_by_run(r, db, run, err) : find_latest(r, db, err);
 	sqlite3_close(db);

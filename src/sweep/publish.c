@@ -133,7 +133,7 @@ static bool has_iterations(const char *path)
 	sqlite3 *db = NULL;
 	bool found;
 
-	if (store_open_read(&db, path, NULL))
+	if (store_open_tables(&db, path, NULL))
 		return false;
 	found = !sqlite3_prepare_v2(db, "SELECT 1 FROM iteration LIMIT 1", -1, &q, NULL) &&
 		sqlite3_step(q) == SQLITE_ROW;

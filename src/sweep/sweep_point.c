@@ -238,7 +238,7 @@ bool sweep_point_done(struct sweep_point *p, struct sweep_base *b, const char *p
 	size_t n = 0;
 	bool same;
 
-	if (store_open_read(&db, path, NULL))
+	if (store_open_tables(&db, path, NULL))
 		return false;
 	same = !sqlite3_prepare_v2(db, runs_sql, -1, &q, NULL);
 	while (same && sqlite3_step(q) == SQLITE_ROW)
