@@ -36,7 +36,6 @@ double value(const char *path, const char *sql)
 	double x = NAN;
 
 	if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) ||
-	    sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
 	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
 		diag("%s: %s", sql, sqlite3_errmsg(db));
 	else if (sqlite3_column_type(q, 0) != SQLITE_NULL)

@@ -589,8 +589,8 @@ static int64_t query(const char *sql)
 	sqlite3_stmt *q;
 	int64_t x = -1;
 
-	if (sqlite3_open(path, &db) || sqlite3_exec(db, store_views, NULL, NULL, NULL) ||
-	    sqlite3_prepare_v2(db, sql, -1, &q, NULL) || sqlite3_step(q) != SQLITE_ROW)
+	if (sqlite3_open(path, &db) || sqlite3_prepare_v2(db, sql, -1, &q, NULL) ||
+	    sqlite3_step(q) != SQLITE_ROW)
 		bail_out("%s: %s", sql, sqlite3_errmsg(db));
 	x = sqlite3_column_int64(q, 0);
 	sqlite3_finalize(q);
