@@ -474,6 +474,8 @@ enum ar_status store_open(struct store **out, const char *path, struct ar_err *e
 	if (!s)
 		return ar_nomem(err);
 	init_queue(s);
+	if (!store_file_is_blank(path))
+		store_file_warn_log(path);
 	st = store_file_open(&db, path, err);
 	if (!st)
 		st = writer_open(&s->w, db, path, STAGE_ITERATIONS, err);

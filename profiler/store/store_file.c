@@ -340,6 +340,15 @@ bool store_file_lacks_log(const char *path)
 	return read_head(path, head) && head[WRITE_VERSION] == IN_LOG && !has_log(path);
 }
 
+void store_file_warn_log(const char *path)
+{
+	/* A program that closes the file removes the log shortly before it says so. */
+	if (store_file_lacks_log(path) && sqlite3_sleep(100) && store_file_lacks_log(path))
+		log_warn("%s: its log %s-wal is missing, as in a copy of a file that a run still "
+			 "writes; its last rows may be missing, too",
+			 path, path);
+}
+
 bool store_file_is_blank(const char *path)
 {
 	static const unsigned char one[] = { 0, 0, 0, 1 };
@@ -847,10 +856,7 @@ static enum ar_status open_with(make_fn *make, sqlite3 **out, const char *path, 
 	enum ar_status st;
 
 	*out = NULL;
-	if (store_file_lacks_log(path))
-		log_warn("%s: its log %s-wal is missing, as in a copy of a file that a run still "
-			 "writes; its last rows may be missing, too",
-			 path, path);
+	store_file_warn_log(path);
 	st = store_file_read(&db, path, &version, err);
 	if (!st)
 		st = make(db, path, version, err);

@@ -38,6 +38,8 @@ char *store_file_uri(const char *path, const char *query);
 /* Whether the file's last rows may be in a log beside it, which is not there: the file was copied
  * while another program wrote it. */
 bool store_file_lacks_log(const char *path);
+/* Warn of that.  A program that was killed while it closed the file leaves it so, and whole. */
+void store_file_warn_log(const char *path);
 /* Whether the file has no table: the first program to write it ended before.  A copy of a file
  * that is written has some. */
 bool store_file_is_blank(const char *path);
