@@ -4,9 +4,15 @@
 #ifndef AR_STORE_DISK_H
 #define AR_STORE_DISK_H
 
+#include <stdio.h>
+#include <sys/types.h>
+
 /* The name of the network file system that holds the file, or its folder if there is no file.
  * NULL: it is on another one. */
 const char *store_disk_network(const char *path);
+/* The same of the device, by the table of mounts, where a program behind FUSE is the file system.
+ * mounts: as /proc/self/mountinfo. */
+const char *store_disk_fuse(FILE *mounts, dev_t device);
 /* Warn if the file is on a network file system. */
 void store_disk_warn(const char *path);
 
