@@ -41,7 +41,8 @@ libattnreplay_a_SOURCES += \
     kernels/methods/plan_parse.c kernels/methods/reuse.c kernels/methods/reuse.h \
     kernels/methods/selection_count.h kernels/methods/shapes.c kernels/methods/shapes.h \
     kernels/methods/skip.c kernels/methods/skip.h \
-  kernels/prim/cluster.h kernels/prim/cuda.h kernels/prim/device.cuh kernels/prim/multiply.c \
+  kernels/prim/cluster.h kernels/prim/cuda.h kernels/prim/device.cuh \
+    kernels/prim/group_registers.cuh kernels/prim/multiply.c \
     kernels/prim/multiply.h kernels/prim/products.cuh kernels/prim/ring.cuh \
     kernels/prim/sm90.cuh kernels/prim/softmax.cuh kernels/prim/tensor_map.h \
   kernels/select/pick.cuh kernels/select/pieces.c kernels/select/pieces.cuh \

@@ -67,6 +67,7 @@
 
 #include "base/workspace.h"
 #include "kernels/prim/cuda.h"
+#include "kernels/prim/group_registers.cuh"
 #include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
@@ -85,14 +86,8 @@ constexpr int RUN = 16;			/* keys of a strip in a step */
 constexpr int KEYS = STRIPS * RUN;
 constexpr int UNIT = 4096, LEAST_UNIT = 256;
 template <int PAD> constexpr int GROUPS = QUERIES / PAD;	/* of warps that compute */
-template <int PAD> constexpr int THREADS = (1 + GROUPS<PAD>) * 128;
-
-/* Registers of a thread: of every thread at the start; then of the producer's group and of the
- * others, which share the same total. */
-template <int PAD> constexpr int START = 65536 / THREADS<PAD> / 8 * 8;
-constexpr int PRODUCER = 24;
-template <int PAD>
-constexpr int CONSUMER = (START<PAD> * (1 + GROUPS<PAD>) - PRODUCER) / GROUPS<PAD> / 8 * 8;
+template <int PAD> using registers = group_registers<GROUPS<PAD>>;
+template <int PAD> constexpr int THREADS = registers<PAD>::THREADS;
 
 /* A row of diagonals: the last eight keys of the pair before, then the diagonals that ended in a
  * pair of steps.  The skew lets threads that store hit different banks. */
@@ -562,11 +557,11 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	}
 	__syncthreads();
 	if (threadIdx.x < 128) {
-		setmaxnreg_dec<PRODUCER>();
+		setmaxnreg_dec<registers<PAD>::COPY>();
 		if (threadIdx.x == 0)
 			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, AHEAD, steps);
 	} else if (warp_group() <= groups) {
-		setmaxnreg_inc<CONSUMER<PAD>>();
+		setmaxnreg_inc<registers<PAD>::COMPUTE>();
 		const int group = warp_group() - 1;
 		sums<D, PAD, COLUMNS> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
 
