@@ -471,8 +471,8 @@ __device__ __forceinline__ void consume_tiles(struct stream<C> *s, const struct 
 		consume<C, keys<C>>(s, p, &w, wg, uniform(step), round, from);
 		step += keys<C>::n_steps(&w);
 		round += w.n > 0;
-		bar_sync(3 + wg, 128);	/* all have read their work */
-		s->ring.consumer_release(k);
+		bar_sync(3 + wg, 128);	/* without it, registers spill where rows skip */
+		s->ring.thread_release(k);
 	}
 }
 
@@ -487,7 +487,7 @@ __device__ __forceinline__ void run_tiles(const struct params *p, Prefetch prefe
 
 	if (threadIdx.x == 0) {
 		prefetch();
-		s->ring.init(1, C::WGS);
+		s->ring.init(1, C::WGS * 128);
 		s->joins = 0;
 		make_barriers<C>(s);
 	}

@@ -14,7 +14,7 @@ template <int N> struct ring {
 	uint64_t full[N], empty[N];
 
 	/* By one thread, before fence_barrier_init().  fills: arrivals that complete a stage,
-	 * beside the bytes that TMA counts.  consumers: warp groups that release it. */
+	 * beside the bytes that TMA counts.  consumers: warp groups that release it, or threads. */
 	__device__ __forceinline__ void init(int fills, int consumers)
 	{
 		for (int i = 0; i < N; i++) {
@@ -46,6 +46,14 @@ template <int N> struct ring {
 	{
 		if (threadIdx.x % 128 == 0)
 			mbarrier_arrive(&empty[stage(step)]);
+	}
+
+	/* By each thread for itself, where init() counts threads.  So racecheck sees the order,
+	 * too: for it an arrival ends the reads of that thread alone, not of others that a barrier
+	 * joined before. */
+	__device__ __forceinline__ void thread_release(int step)
+	{
+		mbarrier_arrive(&empty[stage(step)]);
 	}
 };
 
