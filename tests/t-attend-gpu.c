@@ -19,7 +19,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 41, N_TEST = N_SETTING + 10 };
+enum { N_SETTING = 42, N_TEST = N_SETTING + 10 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -92,6 +92,7 @@ static const struct setting settings[N_SETTING] = {
 	{ "paged", "random tables, huge scores", .density = 0.3, .fill = FILL_HUGE, .heads = -1 },
 	{ "paged", "dense, in parts", .density = 2, .n_sm = 300 },
 	{ "paged", "dense, in parts, huge scores", .density = 2, .fill = FILL_HUGE, .n_sm = 300 },
+	{ "paged", "dense, in up to nine parts", .density = 2, .room = 9 },
 	{ "paged", "tables in parts, some shorter than their number", .density = 0.1, .heads = -1,
 	  .room = 9 },
 	{ "paged", "random tables beside a tail", .density = 0.3, .heads = -1, .tail = true },

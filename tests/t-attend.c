@@ -492,10 +492,13 @@ static int mark(const struct batch_case *c, attend_plan_fn *cut, int heads,
 	return 1;
 }
 
-/* Even parts and parts of a level have their least length; the last of a level has a block. */
-static int well_cut(const struct batch_case *c, const struct attn_tile *t)
+/* Even parts and parts of a level have their least length; the last of a level has a block.
+ * shares: parts of this plan may share rows. */
+static int well_cut(const struct batch_case *c, const struct attn_tile *t, int shares)
 {
-	int n = n_blocks(c, t), least = ATTEND_PART_KEYS / c->b.shape.page_tok;
+	int few = shares && t->n_part <= ATTEND_SHARES;
+	int n = n_blocks(c, t);
+	int least = (few ? ATTEND_SHARE_KEYS : ATTEND_PART_KEYS) / c->b.shape.page_tok;
 
 	if (t->part < 0 || t->part >= t->n_part || t->joined)
 		return 0;
@@ -540,6 +543,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 	struct attn_tile tile[MOST + EXECUTOR_WAVES * 300];
 	struct attn_batch whole = c->b;
 	int half = cut != attend_plan_rows && c->b.shape.page_tok <= ATTEND_ROWS / 2;
+	int shares = cut == attend_plan_rows && c->b.shape.head_dim <= 128 && n <= c->b.n_sm;
 
 	memset(left, 0xff, sizeof left);
 	whole.n_sm = 0;
@@ -553,7 +557,7 @@ static void check_plan(struct faults *f, const struct batch_case *c, attend_plan
 		int now = attend_rank(own);
 
 		f->misfit += !mark(c, cut, heads, &tile[k], left);
-		f->miscut += !well_cut(c, &tile[k]);
+		f->miscut += !well_cut(c, &tile[k], shares);
 		f->unsorted += now > rank;
 		rank = now;
 	}
@@ -645,10 +649,12 @@ static void test_split(void)
 		{ attend_plan_rows, 4, 64, 512, 32768, 128, 2 },
 		{ attend_plan_rows, 4, 128, 128, 32768, 128, 8 },	/* 16 tiles */
 		{ attend_plan_rows, 4, 64, 128, 32768, 128, 8 },
-		{ attend_plan_rows, 4, 128, 128, 768, 16, 1 },	/* 7 blocks are too few */
-		{ attend_plan_rows, 4, 64, 128, 768, 16, 1 },
-		{ attend_plan_rows, 4, 128, 128, 1024, 32, 2 },	/* 9 blocks are enough for two */
-		{ attend_plan_rows, 4, 128, 32, 2048, 16, 4 },	/* 17 for four */
+		{ attend_plan_rows, 4, 128, 128, 256, 16, 1 },	/* 3 blocks are too few */
+		{ attend_plan_rows, 4, 128, 128, 768, 48, 3 },	/* 7 blocks are enough for three */
+		{ attend_plan_rows, 4, 64, 128, 768, 48, 3 },
+		{ attend_plan_rows, 4, 128, 128, 1024, 64, 4 },	/* 9 for four */
+		{ attend_plan_rows, 4, 128, 32, 2048, 32, 8 },	/* 17 for eight */
+		{ attend_plan_rows, 4, 128, 32, 4096, 32, 8 },	/* 33 blocks: four each */
 		{ attend_plan_rows, 4, 128, 1024, 32768, 128, 1 },	/* one full wave */
 		{ attend_plan_rows, 0, 128, 2112, 65536, 264, 1 },	/* two full waves */
 		{ attend_plan_blocks, 0, 128, 1024, 64512, 512, 4 },	/* room for four waves */
@@ -708,7 +714,7 @@ static void test_level(void)
 static void test_window_plan(void)
 {
 	struct attn_shape s = { .q_heads = 16, .kv_heads = 4, .head_dim = 128, .page_tok = 64 };
-	const int ctx = 100000, rows = 512, window = 600;
+	const int ctx = 100000, rows = 512, window = 300;
 	struct rng rng = { 1 };
 	struct batch_case c;
 	int most = 0;
@@ -719,7 +725,7 @@ static void test_window_plan(void)
 	case_plan(&c, attend_plan_rows, 0);
 	for (int i = 0; i < c.b.n_tile; i++)
 		most = n_blocks(&c, &c.tile[i]) > most ? n_blocks(&c, &c.tile[i]) : most;
-	ok(most <= (window + 32) / 64 + 2, "tiles of 32 rows under a window of 600: %d blocks",
+	ok(most <= (window + 32) / 64 + 2, "tiles of 32 rows under a window of 300: %d blocks",
 	   most);
 	is_int(c.b.n_part, 0, "they are not cut");
 	case_release(&c);

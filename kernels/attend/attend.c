@@ -54,7 +54,6 @@ int attend_rank(int n)
 /* Neighbouring whole tiles of one length. */
 struct run {
 	int n_blk, n;
-	int most; /* even parts of each */
 };
 
 /*
@@ -80,6 +79,8 @@ struct run {
  * Even parts of 1024 keys and more, and of 512 and more, 16 heads over 4:
  *	128 rows of 2K	21.9  20.1	256 of 2K	22.0  21.0	2 x 128 of 2K	22.1  21.0
  *	128 of 4K	24.7  24.2	256 of 4K	26.1  26.0	512 of 2K	22.7  22.7
+ * Parts that share rows, of 512 keys and more, and up to 8 of 256 and more: 128 rows of 1K 17.4 and
+ * 15.6, of 2K 17.9 and 17.0.
  * Where a tile costs 2 blocks and a merge 1, more tiles are cut: 2048 rows take 27.2, 2200 28.6,
  * 3072 39.2.  Where a merge costs 1, 2200 rows take 26.6.
  *
@@ -92,6 +93,7 @@ struct run {
 struct plan {
 	int n_slot;	/* thread blocks that run at once */
 	int least;	/* fewest blocks of a part */
+	int share;	/* of up to ATTEND_SHARES parts; 0: these are no shorter */
 	int part;	/* most blocks of a part */
 	bool level;	/* each has just that many, but for the last of a tile */
 	int room;	/* most parts of a tile */
@@ -118,8 +120,9 @@ static int divide_up(int a, int b)
 /* Even parts of a tile, at most. */
 static int most_parts(const struct plan *p, int n_blk)
 {
-	int n = lesser(n_blk / p->least, p->room);
+	int n = n_blk / p->least, few = p->share ? lesser(n_blk / p->share, ATTEND_SHARES) : 1;
 
+	n = lesser(n > few ? n : few, p->room);
 	return n > 1 ? n : 1;
 }
 
@@ -140,7 +143,7 @@ static void plan_add(struct plan *p, struct attn_tile t, int n_blk)
 		++*at;
 	}
 	if (!p->n_run || (p->run[p->n_run - 1].n_blk != n_blk && p->n_run < 2 * MAX_SLOT))
-		p->run[p->n_run++] = (struct run){ n_blk, 0, most_parts(p, n_blk) };
+		p->run[p->n_run++] = (struct run){ n_blk, 0 };
 	p->run[p->n_run - 1].n++;
 	p->longest = n_blk > p->longest ? n_blk : p->longest;
 	p->n_whole++;
@@ -200,7 +203,8 @@ static int count_even(const struct plan *p, int part)
 	int n = 0;
 
 	for (int i = 0; i < p->n_run; i++)
-		n += lesser(divide_up(p->run[i].n_blk, part), p->run[i].most) * p->run[i].n;
+		n += lesser(divide_up(p->run[i].n_blk, part), most_parts(p, p->run[i].n_blk)) *
+		     p->run[i].n;
 	return n;
 }
 
@@ -262,7 +266,8 @@ struct parts {
 
 static struct parts parts_of(const struct plan *p, const struct run *r, int part, bool level)
 {
-	int even = divide_up(r->n_blk, part), n = level ? even : lesser(even, r->most);
+	int even = divide_up(r->n_blk, part);
+	int n = level ? even : lesser(even, most_parts(p, r->n_blk));
 	int len = level && n > 1 ? part : divide_up(r->n_blk, n);
 
 	return (struct parts){ n, len, level ? r->n_blk - (n - 1) * len : len,
@@ -317,6 +322,7 @@ static int parts_end(const struct plan *p, int part, bool level, int limit)
 struct cut {
 	int part, end;
 	bool level;
+	int share;
 };
 
 static void try_cut(struct cut *best, const struct plan *p, int part, bool level)
@@ -324,17 +330,21 @@ static void try_cut(struct cut *best, const struct plan *p, int part, bool level
 	int end = parts_end(p, part, level, best->end);
 
 	if (end < best->end)
-		*best = (struct cut){ part, end, level };
+		*best = (struct cut){ part, end, level, p->share };
 }
 
 /* Choose the cut that ends first: none, into as many even parts as one to EXECUTOR_WAVES waves have
- * or, if lengths are known, at a level.  A level below the mean of all slots cannot do. */
+ * or, if lengths are known, at a level.  A level below the mean of all slots cannot do.  Where all
+ * parts run at once, they may be as short as p->share says. */
 static void choose_part(struct plan *p, int page_tok, bool known)
 {
 	int step = divide_up(ATTEND_STEP, page_tok), part, sum = 0;
-	struct cut best = { INT_MAX, INT_MAX, false };
+	struct cut best = { INT_MAX, INT_MAX, false, 0 };
 
 	try_cut(&best, p, INT_MAX, false);
+	if (p->share && p->n_whole <= p->n_slot)
+		try_cut(&best, p, smallest_part(p, p->n_slot), false);
+	p->share = 0;
 	for (int w = 1; w <= EXECUTOR_WAVES; w++)
 		if (p->n_whole <= w * p->n_slot)
 			try_cut(&best, p, smallest_part(p, w * p->n_slot), false);
@@ -347,6 +357,7 @@ static void choose_part(struct plan *p, int page_tok, bool known)
 		try_cut(&best, p, part, true);
 	p->part = best.part;
 	p->level = best.level;
+	p->share = best.share;
 }
 
 /* per_block: a tile is one query block and head, with a list of its own; otherwise it may have rows
@@ -361,6 +372,9 @@ static int plan_tiles(const struct attn_batch *b, int heads, bool per_block, boo
 			  .part = INT_MAX,
 			  .room = INT_MAX,
 			  .least = divide_up(part_keys, page_tok),
+			  .share = per_block || b->shape.head_dim > 128 ?
+					   0 :
+					   divide_up(ATTEND_SHARE_KEYS, page_tok),
 			  .cost = divide_up(PART_COST, page_tok),
 			  .join = divide_up(PART_COST + JOIN_COST, page_tok) -
 				  divide_up(PART_COST, page_tok) };

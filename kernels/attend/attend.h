@@ -18,7 +18,9 @@ extern "C" {
 enum {
 	ATTEND_ROWS = 128,	 /* most packed rows of a tile */
 	ATTEND_STEP = 128,	 /* keys of a kernel step */
-	ATTEND_PART_KEYS = 512,	 /* fewest keys of an even part */
+	ATTEND_PART_KEYS = 512,	 /* fewest keys of an even part that merges */
+	ATTEND_SHARE_KEYS = 256, /* fewest keys of a part that shares rows */
+	ATTEND_SHARES = 8,	 /* most parts that share the rows of a tile */
 	ATTEND_LIST_KEYS = 1536, /* keys of context for each part reserved for a list */
 };
 

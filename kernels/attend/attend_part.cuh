@@ -5,6 +5,8 @@
 #ifndef AR_ATTEND_PART_CUH
 #define AR_ATTEND_PART_CUH
 
+#include <cfloat>
+
 #include <cuda_runtime.h>
 #include <math.h>
 
@@ -118,6 +120,95 @@ static __device__ __forceinline__ void add_pair(float *o, float *lse, const stru
 		}
 	}
 }
+
+/* ---- shares ---- */
+
+/* Leave a part of a tile whose parts share its rows.  O is not divided.  Of the lanes of a quad,
+ * even ones leave the base and sum of the first row as lse, odd ones of the second. */
+template <class C>
+static __device__ __forceinline__ void leave_raw(struct part<C> *to, const float *o,
+						 const float *base, const float *sum, int i)
+{
+	const int r = i % 2;
+
+	leave<C>(to, o, (const float[2]){ r ? base[1] : base[0], r ? sum[1] : sum[0] }, i);
+}
+
+/* The sum of up to T raw parts of the rows of 8 / T warps, by all eight warps.  A thread has some
+ * channels of two rows, eight apart, as in a part. */
+template <class C, int T> struct share {
+	static constexpr int UNITS = C::D / 8 / T;	/* of eight channels, of each thread */
+	int warp, k;					/* whose rows, the first unit */
+	float4 o[UNITS];
+	float lse[2];
+
+	/* chunk: of 8 / T warps.  Parts are added in their order.  Past the last one it is read
+	 * again, and counts for nothing. */
+	__device__ __forceinline__ share(const struct part<C> *place, int n, int chunk)
+	{
+		const int at = (threadIdx.x - 128) / 32 * UNITS;
+		float4 v[T][UNITS], row[T];	/* row: base and sum of both rows */
+		float base[2] = { -FLT_MAX, -FLT_MAX }, sum[2] = { 0, 0 };
+		int i;
+
+		warp = chunk * (8 / T) + at / (C::D / 8);
+		k = at % (C::D / 8);
+		i = warp * 32 + threadIdx.x % 32;
+#pragma unroll
+		for (int j = 0; j < T; j++) {
+			const struct part<C> *from = place + min(j, n - 1);
+
+			row[j] = __ldcg((const float4 *)&from->lse[i & ~3]);
+#pragma unroll
+			for (int u = 0; u < UNITS; u++)
+				v[j][u] = __ldcg(&from->o[k + u][i]);
+		}
+#pragma unroll
+		for (int j = 0; j < T; j++) {
+			base[0] = fmaxf(base[0], row[j].x);
+			base[1] = fmaxf(base[1], row[j].z);
+		}
+#pragma unroll
+		for (int u = 0; u < UNITS; u++)
+			o[u] = make_float4(0, 0, 0, 0);
+#pragma unroll
+		for (int j = 0; j < T; j++) {
+			const float a = j < n ? ex2(row[j].x - base[0]) : 0;
+			const float b = j < n ? ex2(row[j].z - base[1]) : 0;
+
+			sum[0] = fmaf(a, row[j].y, sum[0]);
+			sum[1] = fmaf(b, row[j].w, sum[1]);
+#pragma unroll
+			for (int u = 0; u < UNITS; u++) {
+				o[u].x = fmaf(a, v[j][u].x, o[u].x);
+				o[u].y = fmaf(a, v[j][u].y, o[u].y);
+				o[u].z = fmaf(b, v[j][u].z, o[u].z);
+				o[u].w = fmaf(b, v[j][u].w, o[u].w);
+			}
+		}
+		divide(base, sum);
+	}
+
+	__device__ __forceinline__ void divide(const float *base, const float *sum)
+	{
+		float inv[2];
+
+#pragma unroll
+		for (int r = 0; r < 2; r++) {
+			inv[r] = sum[r] == 0 ? 0 : __frcp_rn(sum[r]);	/* NaN stays */
+			lse[r] = sum[r] == 0 ? -INFINITY : base[r] + log2f(sum[r]);
+		}
+#pragma unroll
+		for (int u = 0; u < UNITS; u++) {
+			o[u].x *= inv[0];
+			o[u].y *= inv[0];
+			o[u].z *= inv[1];
+			o[u].w *= inv[1];
+		}
+	}
+};
+
+/* ---- merges ---- */
 
 /* The parts that merge at once, as registers allow. */
 template <class C> constexpr int JOIN = C::D == 256 || C::SKIPS ? 2 : 4;

@@ -59,6 +59,19 @@
  * 128 of 2K takes 20.5 instead of 20.7, 256 of 2K 21.3 instead of 21.5, 128 of 8K 29.6 instead of
  * 30.1 and 256 of 8K 36.4 instead of 36.9.  Two parts take as long as before.
  *
+ * Where all tiles run at once, up to eight parts of one share its rows instead.  Each leaves O as it
+ * is, with bases and sums.  A warp then counts in the tile of the part that has its rows.  Each
+ * part waits for its count, adds up its rows in the order of parts, and stores them.  So no
+ * multiprocessor reads a whole tile after all others are done.  On an H200, 16 heads over 4 KV
+ * heads, us: merged, shared, FlashAttention 3 in the same turns:
+ *	128 of 1K	18.3  15.6  15.7	256 of 2K	21.2  18.9  20.1
+ *	128 of 2K	20.3  17.0  17.5	256 of 8K	36.1  34.0  37.0
+ *	128 of 8K	29.5  24.4  26.2	512 of 2K	24.0  23.5  26.5
+ *	2 x 128 of 2K	21.3  19.1  20.4	512 of 8K	54.5  54.0  60.3
+ * In 128 of 2K, eight parts of two steps, the first keys arrive after 3.1 us, their P is ready at
+ * 4.7, the last product at 6.7, rows lie in memory at 9.3, all parts at 10.2, and stores end at 12.2.
+ * The parts write 8 MB and read them again.
+ *
  * With a list per query block and head and few tiles, the longest list bounds the time.  At a
  * density of 0.1, 64K keys and 128 tiles it has 68 blocks while the mean is 51; lists of real
  * selections differ more.  There attend_cut runs before this kernel, cuts long tiles and sorts the
@@ -122,6 +135,14 @@
  *   187.6, but with lists of a real selection 47.4 instead of 42.3, as the longest parts no longer
  *   come first.  Keys arrive .5 us earlier: all multiprocessors ask for 224 KiB each at that time.
  * - L2 prefetch of the data that tiles begin with, while attend_cut runs: no gain at batch 1.
+ *
+ * Tried for parts that share rows, 128 of 2K in 4 and in 8 parts, us; merged 20.6 and 22.5:
+ *
+ * - O divided, parts added as a tree of pairs, one counter of a tile: 19.1 and 19.0.  Each warp
+ *   counts for the part that has its rows: 18.5 and 18.3; a cooperative launch takes as long.  O
+ *   as it is, parts added in order: 18.0 and 17.2.  Code that runs once is slow: 3 us for 8 parts.
+ * - The same through the shared memory of a cluster: 18.2 and 27.9, 256 of 2K 30.2.  Of 132
+ *   multiprocessors 30 clusters of four and 15 of eight run at once, and the others wait.
  *
  * Tiles that skip, on H200, 64 query heads over 4 KV heads, 65,536 rows: 78.8 ms without votes,
  * 100.0 with votes that skip nothing, 66.4 where 68 % of the tiles are skipped.  With the number of
@@ -448,7 +469,7 @@ __device__ __forceinline__ void produce_tiles(struct stream<C> *s, const struct 
 			produce<C>(s, p, &w, step, round++, qmap, kmap, vmap);
 		step += keys<C>::n_steps(&w);
 		if (threadIdx.x == 0)
-			tile = draw_tile(p, n_tile);
+			tile = p->at_once ? n_tile : draw_tile(p, n_tile);
 		tile = uniform(tile);
 	}
 }
@@ -539,6 +560,7 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
 	const int n_tile = call->b->n_tile;
+	enum start start = p.piece ? OVERLAPPING : ALONE;
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
 
@@ -548,12 +570,15 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 		st = tensor_map(&kmap, call->kv.k, 2, kvdim, kvbox, err);
 	if (!st)
 		st = tensor_map(&vmap, call->kv.v, 2, kvdim, kvbox, err);
+	if (C::SHARES && !st && !p.piece && call->b->n_part && n_tile <= C::PER_SM * gpu->n_sm)
+		start = TOGETHER;
+	p.at_once = start == TOGETHER;
 	if (!st && C::STREAMS)
 		st = launch_tiles<C>(attend_sm90<C>, std::min(n_tile, C::PER_SM * gpu->n_sm),
-				     STREAM_BYTES<C>, p.piece, (cudaStream_t)call->stream, err,
+				     STREAM_BYTES<C>, start, (cudaStream_t)call->stream, err,
 				     qmap, kmap, vmap, p);
 	else if (!st)
-		st = launch_tiles<C>(attend_sm90<C>, n_tile, SMEM_BYTES<C>, p.piece,
+		st = launch_tiles<C>(attend_sm90<C>, n_tile, SMEM_BYTES<C>, start,
 				     (cudaStream_t)call->stream, err, qmap, kmap, vmap, p);
 	return st;
 }

@@ -442,6 +442,11 @@ __device__ __forceinline__ void consume(struct smem<C> *s, const struct tile_par
 		consume_list<C, K>(o, &t, s, p, w, wg, step, round, last);
 	if constexpr (C::SKIPS > 0)
 		count_votes(&t, p, w->kv_head);
+	if constexpr (C::SHARES)
+		if (shares_rows<C>(p, last)) {
+			share_tile<C>(o, t.base, t.sum, p, last);
+			return;
+		}
 	divide<C::D>(o, &t, lse);
 	if (last->n_part > 1) {
 		bool used = row_exists(p, last, m) || row_exists(p, last, m + 8);
@@ -529,23 +534,32 @@ enum ar_status map_q(CUtensorMap *map, struct tile_params *p, const struct attn_
 	return tensor_map(map, q, 3, dim, box, err);
 }
 
-/* Launch one thread block per tile.  overlap: start while the kernel before, attend_cut, ends. */
+/* How thread blocks start: as others do; while the kernel before, attend_cut, ends; or only all
+ * together, which those that wait for each other need. */
+enum start { ALONE, OVERLAPPING, TOGETHER };
+
+/* Launch one thread block per tile. */
 template <class C, class... Args>
-enum ar_status launch_tiles(void (*kernel)(Args...), int n, int bytes, bool overlap,
+enum ar_status launch_tiles(void (*kernel)(Args...), int n, int bytes, enum start start,
 			    cudaStream_t stream, struct ar_err *err, const Args &...args)
 {
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
 	enum ar_status st = AR_OK;
 
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
+	if (start == OVERLAPPING) {
+		attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		attribute.val.programmaticStreamSerializationAllowed = 1;
+	} else {
+		attribute.id = cudaLaunchAttributeCooperative;
+		attribute.val.cooperative = 1;
+	}
 	config.gridDim = n;
 	config.blockDim = C::THREADS;
 	config.dynamicSmemBytes = bytes;
 	config.stream = stream;
 	config.attrs = &attribute;
-	config.numAttrs = overlap;
+	config.numAttrs = start != ALONE;
 	CU(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	CU(cudaLaunchKernelEx(&config, kernel, args...));
 out:

@@ -35,6 +35,8 @@ struct config {
 	 * producer would take. */
 	static constexpr bool STREAMS = D < 256 && !BY_HAND;
 	static constexpr int M = WGS * WG_ROWS;			/* packed rows of a tile */
+	/* Parts of a tile may share its rows. */
+	static constexpr bool SHARES = STREAMS && WGS == 2 && !SKIPS;
 	/* of K and of V; three where they fit and are faster */
 	static constexpr int STAGES = D == 128 && PAGE == 128 && WGS == 2 && !BY_HAND ? 3 : 2;
 	static constexpr int N = D == 256 || WGS == 1 ? 64 : 128;	/* keys of a step */
@@ -68,6 +70,7 @@ struct tile_params {
 	float *lse;
 	void *part;			/* [n_tile] struct part, by places */
 	struct attn_skip skip;
+	bool at_once;			/* all tiles run at once, each in a thread block */
 };
 
 /* The tile of a thread block, or its part of one; every thread has a copy. */
@@ -264,6 +267,101 @@ __device__ __forceinline__ void store_quads(const float *o, const float *lse,
 }
 
 /* ---- parts ---- */
+
+/* Whether the tile's parts share its rows; otherwise they merge. */
+template <class C>
+__device__ __forceinline__ bool shares_rows(const struct tile_params *p, const struct tile_work *t)
+{
+	return C::SHARES && p->at_once && t->n_part > 1 && t->n_part <= ATTEND_SHARES;
+}
+
+/* Round a share and store it.  Where a thread has four units, lanes of a quad exchange columns, as
+ * in store_quads(). */
+template <class C, int T>
+__device__ __forceinline__ void store_share(const struct share<C, T> &x,
+					    const struct tile_params *p,
+					    const struct tile_work *t)
+{
+	constexpr int AT_ONCE = x.UNITS < 4 ? x.UNITS : 4;
+	const int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		const int m = x.warp * 16 + lane / 4 + 8 * r;
+		const size_t row = row_index(p, t, m);
+		const bool exists = row_exists(p, t, m);
+		__nv_bfloat16 *to = p->out + row * C::D + 8 * x.k;
+
+		if (p->lse && lane % 4 == 0 && exists && x.k == 0)
+			p->lse[row] = x.lse[r] * LN2;
+#pragma unroll
+		for (int u = 0; u < x.UNITS; u += AT_ONCE) {
+			uint32_t a[AT_ONCE];
+
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++)
+				a[i] = r ? pack_bf16(x.o[u + i].z, x.o[u + i].w) :
+					   pack_bf16(x.o[u + i].x, x.o[u + i].y);
+			if constexpr (AT_ONCE == 4) {
+				transpose(a);
+				if (exists)
+					*(uint4 *)(to + 8 * (u + lane % 4)) =
+						make_uint4(a[0], a[1], a[2], a[3]);
+			} else if (exists) {
+#pragma unroll
+				for (int i = 0; i < AT_ONCE; i++)
+					*(uint32_t *)(to + 8 * (u + i) + 2 * (lane % 4)) = a[i];
+			}
+		}
+	}
+}
+
+/* Leave this part.  When all parts are there, add up and store this one's share of the rows.  T: a
+ * power of two, at least n_part.  The thread blocks of all parts must run at once.  By all
+ * consumers; named barrier 5.
+ *
+ * The rows of 8 / T warps are a chunk; part r has the chunks c with c * n_part / T == r.  A warp
+ * that has left its rows counts in the tile of the part that has their chunk. */
+template <class C, int T>
+__device__ __forceinline__ void share_rows(const float *o, const float *base, const float *sum,
+					   const struct tile_params *p, const struct tile_work *t)
+{
+	struct part<C> *place = (struct part<C> *)p->part + t->place;
+	const int n = t->n_part, i = threadIdx.x - 128;
+	const int first = (t->part * T + n - 1) / n, end = (t->part * T + T + n - 1) / n;
+	int32_t *left = &p->tile[t->place + t->part].joined;
+
+	/* warps without rows count, too */
+	if (__any_sync(0xffffffff, row_exists(p, t, i / 32 * 16 + i % 16)))
+		leave_raw<C>(&place[t->part], o, base, sum, i);
+	__syncwarp();
+	if (i % 32 == 0)
+		add_release(&p->tile[t->place + i / 32 / (8 / T) * n / T].joined, 1);
+	if (i == 0) {
+		while (load_acquire(left) != (end - first) * (8 / T) * n)
+			;
+		*left = 0;
+	}
+	bar_sync(5, C::WGS * 128);
+#pragma unroll 1
+	for (int chunk = first; chunk < end; chunk++)
+		store_share(share<C, T>(place, n, chunk), p, t);
+}
+
+/* The same for any number of parts up to ATTEND_SHARES. */
+template <class C>
+__device__ __forceinline__ void share_tile(const float *o, const float *base, float *sum,
+					   const struct tile_params *p, const struct tile_work *t)
+{
+	sum[0] = quad_sum(sum[0]);
+	sum[1] = quad_sum(sum[1]);
+	if (t->n_part > 4)
+		share_rows<C, 8>(o, base, sum, p, t);
+	else if (t->n_part > 2)
+		share_rows<C, 4>(o, base, sum, p, t);
+	else
+		share_rows<C, 2>(o, base, sum, p, t);
+}
 
 template <class C>
 __device__ __forceinline__ struct group group_of(const struct tile_params *p,

@@ -212,6 +212,12 @@ static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
 	return r;
 }
 
+/* PTX ISA, "red.release", .gpu: add to a counter whose value is not asked for. */
+static __device__ __forceinline__ void add_release(int32_t *p, int n)
+{
+	asm volatile("red.release.gpu.global.add.s32 [%0], %1;" :: "l"(p), "r"(n) : "memory");
+}
+
 /* PTX ISA, "griddepcontrol", for kernels that overlap: wait for the end of the kernel before, or
  * allow the next kernel to start. */
 static __device__ __forceinline__ void grid_wait(void)
