@@ -212,6 +212,12 @@ static __device__ __forceinline__ int add_acq_rel(int32_t *p, int n)
 	return r;
 }
 
+/* PTX ISA, "prefetch": bring the line at p to the L2 cache. */
+static __device__ __forceinline__ void prefetch_l2(const void *p)
+{
+	asm volatile("prefetch.global.L2 [%0];" :: "l"(__cvta_generic_to_global(p)));
+}
+
 /* PTX ISA, "red.release", .gpu: add to a counter whose value is not asked for. */
 static __device__ __forceinline__ void add_release(int32_t *p, int n)
 {
