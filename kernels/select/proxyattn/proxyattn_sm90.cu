@@ -12,8 +12,8 @@
  *
  * Budget of a step at D = 128: 2 * 256 * 128 * 128 multiply-adds, 2048 cycles of the tensor cores;
  * 256 * 128 exponentials, 2048 cycles of the special function units; 2.5 other instructions for
- * each exponential, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside products that keep
- * the tensor cores full, the special function units give three quarters of their rate: 2700 cycles.
+ * each exponential, 640 cycles of issue; 32 KiB of K, 16 bytes a cycle.  Beside busy tensor cores,
+ * the special function units and all others give less of their rate, see below.
  *
  * Exponentials are relative to a base of the row.  It has room above the largest logit so far, and
  * moves when a logit exceeds it.  So exponentials need no maximum first.  Distances to the base are
@@ -21,30 +21,51 @@
  *
  * A group's products wait for the products of the groups before it, 512 cycles each.  It has one
  * accumulator, so it computes no exponentials meanwhile.  Groups therefore take turns at issuing
- * (named barriers): in step they would all want the same units at the same time.
+ * (named barriers): in step they would all want the same units at the same time.  A warp has four
+ * exponentials under way: one after the other, it took 2096 cycles for its 64.
  *
  * A thread block has three groups, 192 rows, if strips then leave fewer rows unused than at 256.
  * Example: 4 heads a group and a KV head, blocks of 128 and chunks of 1024 make strips of 384 rows
  * at q-stride=4, 192 at 8.  It also has three at D = 256, where the products take longer than all
  * else.
  *
- *   registers   accumulators 64 of 96: one quarter of the SM has five of the 17 warps
+ *   registers   accumulators 64 of 112: a quarter of the SM has four of the 16 warps that compute,
+ *               and one that copies
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
  *
- * Measured on an H200, cycles of a step, for the example in proxyattn_device.cu on normal values:
- * 2940.  Products alone take 2090, without exponentials 2400, with an eighth of the products 2680;
- * in a loop without products the same exponentials take 2070.  The clock falls from 1.98 GHz, to
- * 1.77 for all and to 1.64 for products alone, which then take 2.0 ms, 810 TFLOP/s.  Tried, cycles
- * of a step:
+ * Measured on an H200, for the example in proxyattn_device.cu on normal values: 2890 cycles of a
+ * step.  Products alone take 2080, with ffma and VIMNMX3 as many, with fadd, too, 2260; with an
+ * eighth of the products 2480.  Power sets the clock.  After a rest products alone run at 1.64 GHz
+ * and take 2.0 ms, 810 TFLOP/s.  When the GPU has worked for long, they run at 1.4 GHz and take 2.4
+ * ms, and all of this at 1.53 to 1.6 GHz.
  *
- *   exponentials in the place of logits, after all distances           3340
- *   every eighth, fourth, second exponential by a polynomial           3460, 3780, 4370
- *   no minimum                                                         3140
- *   no turns                                                           3020
- *   112 registers, with a warp group for the copies                    2960
- *   descriptors as sums of one                                         2890, at a lower clock
- *   three groups, for 192 rows                                         2360
- *   three groups with two accumulators, for 192 rows                   2560
+ * What bounds it, in a loop of three other warps beside products that take 64.0 cycles each, cycles
+ * of a scheduler for one warp's instruction or key, alone and beside them:
+ *
+ *   ex2                                                     7.8  10.7
+ *   ffma or fadd of two registers                           1.3   1.7, and a product takes 124
+ *   ffma, ex2, fadd and half a VIMNMX3                      8.3  11.9
+ *   the same, every eighth ex2 a polynomial of degree 5     7.5  14.4
+ *   every fourth ex2 a polynomial of degree 3               7.8  13.8, and a product takes 73
+ *
+ * So a scheduler's 256 keys of a step take 2048 cycles for 172 beside the products, then 697 for
+ * the rest: 2745 cycles.  Each ffma of a polynomial delays the tensor cores by .8 cycles.
+ *
+ * Tried, cycles of a step:
+ *
+ *   one exponential after the other, 96 registers                      3190
+ *   the same, every descriptor made anew                               3290
+ *   112 registers, in the compiler's order                             2910
+ *   four exponentials under way, 96 registers                          3000
+ *   eight under way                                                    2910
+ *   every eighth by a polynomial of degree 3, 4                        2920, 3000
+ *   every fourth, of degree 4                                          3130
+ *   powers of the logits, their largest, no base                       2850
+ *   no turns                                                           2930
+ *   the turn given away before the last two products                   2890
+ *   copies by a warp that computes, 128 registers                      3250
+ *   two groups of 128 rows, two accumulators, 240 registers            3310
+ *   the same, every fourth by a polynomial of degree 5                 3660
  */
 #include "config.h"
 
@@ -52,7 +73,9 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
+#include "kernels/prim/group_registers.cuh"
 #include "kernels/prim/ring.cuh"
+#include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
 #include "kernels/select/proxyattn/proxyattn.cuh"
 
@@ -68,10 +91,12 @@ constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
 constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
 constexpr int MAX_SEGMENT = 64;
 constexpr float ROOM = 16;		// of a base above the logits that it is made of
+constexpr int UNDER_WAY = 4;		// exponentials of a thread
 
 // GROUPS, of the templates below: warp groups of a thread block, each of 64 rows.
 template <int GROUPS> constexpr int ROWS = GROUPS * 64;
-template <int GROUPS> constexpr int THREADS = GROUPS * 128 + 32;
+template <int GROUPS> using registers = group_registers<GROUPS>;
+template <int GROUPS> constexpr int THREADS = registers<GROUPS>::THREADS;
 template <int D> constexpr int STAGES = D == 256 ? 2 : 4;
 
 /* A slab is 64 columns of all rows, as TMA swizzles it. */
@@ -154,6 +179,49 @@ __device__ __forceinline__ void mask(float *acc, const struct rows &t, int key)
 				acc[4 * i + e] = -INFINITY;
 }
 
+/* PTX ISA, "fma", "add", "ex2.approx.ftz", not moved past each other. */
+__device__ __forceinline__ float ordered_fma(float a, float b, float c)
+{
+	float r;
+
+	asm volatile("fma.rn.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+	return r;
+}
+
+__device__ __forceinline__ void ordered_add(float &to, float x)
+{
+	asm volatile("add.rn.f32 %0, %0, %1;" : "+f"(to) : "f"(x));
+}
+
+__device__ __forceinline__ float ordered_ex2(float x)
+{
+	float r;
+
+	asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
+/* For each i < N, from 0 on: use(i, 2 to the begin(i)).  UNDER_WAY values are at each of three
+ * stages.  Otherwise the compiler ends one value before the next, to save registers.  That takes 33
+ * cycles a value, and the special function units take one every 8.  The order of volatile
+ * statements keeps it from that. */
+template <int N, typename Begin, typename Use>
+__device__ __forceinline__ void ex2_in_turn(const Begin &begin, const Use &use)
+{
+	constexpr int PLACES = 3 * UNDER_WAY;
+	float x[PLACES];
+
+#pragma unroll
+	for (int i = -UNDER_WAY; i < N + UNDER_WAY; i++) {
+		if (i >= 0 && i < N)
+			x[i % PLACES] = ordered_ex2(x[i % PLACES]);
+		if (i + UNDER_WAY < N)
+			x[(i + UNDER_WAY) % PLACES] = begin(i + UNDER_WAY);
+		if (i >= UNDER_WAY)
+			use(i - UNDER_WAY, x[(i - UNDER_WAY) % PLACES]);
+	}
+}
+
 /* Weigh N keys of a block, this lane's part.  sum: of their powers.  least: the bits of the least
  * distance to the base, negative if any distance is.  Bits of other distances are ordered like the
  * distances. */
@@ -161,21 +229,22 @@ template <int N>
 __device__ __forceinline__ void weigh(const float *acc, const struct rows &t, float scale,
 				      float (&sum)[2], int (&least)[2])
 {
+	float even = 0;
+
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		sum[r] = 0;
 		least[r] = INT_MAX;
 	}
-#pragma unroll
-	for (int i = 0; i < N / 8; i++)
-#pragma unroll
-		for (int r = 0; r < 2; r++) {
-			const float x = fmaf(acc[4 * i + 2 * r], -scale, t.base[r]);
-			const float y = fmaf(acc[4 * i + 2 * r + 1], -scale, t.base[r]);
+	ex2_in_turn<N / 2>([&](int i) {
+		const int r = i / 2 % 2;
+		const float x = ordered_fma(acc[i], -scale, t.base[r]);
 
-			least[r] = __vimin3_s32(least[r], __float_as_int(x), __float_as_int(y));
-			sum[r] += ex2(-x) + ex2(-y);
-		}
+		if (i % 2)
+			least[r] = __vimin3_s32(least[r], __float_as_int(even), __float_as_int(x));
+		even = x;
+		return -x;
+	}, [&](int i, float power) { ordered_add(sum[i / 2 % 2], power); });
 }
 
 /* Raise bases until they have room above the N keys. */
@@ -230,10 +299,12 @@ __device__ __forceinline__ void take(const float *acc, struct rows &t, const str
 /* All groups take all steps.  Named barrier 1 + g: the turn of group g to issue. */
 template <int D, int PAGE, int GROUPS>
 __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const struct proxy_job &j,
-					const struct spot &w, float scale)
+					const struct spot &w)
 {
+	constexpr float scale = softmax_scale_log2<D>;
 	const int group = warp_group(), lane = threadIdx.x % 32;
 	const int row = w.first + threadIdx.x / 32 * 16 + lane / 4, ctx = j.b.rows.pos0[w.s.req];
+	const uint64_t q = wgmma_desc(sm.q[0][group * 64], 16, 1024);
 	float acc[KEYS / 2];
 	struct rows t;
 	int at = 0;
@@ -251,16 +322,15 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 		bar_arrive(1, 256);
 	mbarrier_wait(&sm.q_full, 0);
 	for (int key = w.begin; key < w.end; key += KEYS, at++) {
-		const int stage = sm.ring.stage(at);
+		const uint64_t keys = wgmma_desc(sm.k[sm.ring.stage(at)], 16, 1024);
 
 		sm.ring.consumer_wait(at);
 		bar_sync(1 + group, 256);
 		wgmma_fence();
 #pragma unroll
-		for (int k = 0; k < D / 16; k++)
-			wgmma_ss<KEYS>(acc,
-				       wgmma_desc(&sm.q[k / 4][group * 64][k % 4 * 16], 16, 1024),
-				       wgmma_desc(&sm.k[stage][k / 4][0][k % 4 * 16], 16, 1024),
+		for (int k = 0; k < D / 16; k++)	/* 64 columns a slab, 32 bytes of each */
+			wgmma_ss<KEYS>(acc, wgmma_at(q, k / 4 * sizeof sm.q[0] + k % 4 * 32),
+				       wgmma_at(keys, k / 4 * sizeof sm.k[0][0] + k % 4 * 32),
 				       k != 0);
 		wgmma_commit();
 		bar_arrive(1 + (group + 1) % GROUPS, 256);
@@ -285,8 +355,7 @@ __device__ __forceinline__ void consume(struct score_smem<D, GROUPS> &sm, const 
 /* Grid (ROWS rows of a source, segment, source). */
 template <int D, int PAGE, int GROUPS>
 __global__ void __launch_bounds__(THREADS<GROUPS>, 1)
-score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct proxy_job j,
-	    float scale)
+score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ struct proxy_job j)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 	extern __shared__ char raw[];
@@ -315,10 +384,14 @@ score_wgmma(const __grid_constant__ struct maps maps, const __grid_constant__ st
 		fence_barrier_init();
 	}
 	__syncthreads();
-	if (threadIdx.x < GROUPS * 128)
-		consume<D, PAGE, GROUPS>(sm, j, w, scale);
-	else if (threadIdx.x == GROUPS * 128)
-		produce<D, PAGE, GROUPS>(sm, j, maps, w);
+	if (threadIdx.x < GROUPS * 128) {
+		setmaxnreg_inc<registers<GROUPS>::COMPUTE>();
+		consume<D, PAGE, GROUPS>(sm, j, w);
+	} else {
+		setmaxnreg_dec<registers<GROUPS>::COPY>();
+		if (threadIdx.x == GROUPS * 128)
+			produce<D, PAGE, GROUPS>(sm, j, maps, w);
+	}
 #else
 	__trap();
 #endif
@@ -348,7 +421,6 @@ enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, stru
 	constexpr int BYTES = SMEM_BYTES<D, GROUPS>;
 	const struct proxy_job &j = *job;
 	const dim3 grid = split(job, ROWS<GROUPS>, n_sm);
-	const float scale = (float)(1.4426950408889634 / sqrt((double)D));
 	const uint64_t rows[2] = { D, (uint64_t)j.n_row };
 	/* the sizes of the cache and the means are unknown here; page numbers bound the accesses */
 	const uint64_t keys[2] = { D, INT32_MAX };
@@ -364,7 +436,7 @@ enum ar_status launch(struct proxy_job *job, int n_sm, cudaStream_t stream, stru
 		return st;
 	CU(cudaFuncSetAttribute(score_wgmma<D, PAGE, GROUPS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES));
-	score_wgmma<D, PAGE, GROUPS><<<grid, THREADS<GROUPS>, BYTES, stream>>>(maps, j, scale);
+	score_wgmma<D, PAGE, GROUPS><<<grid, THREADS<GROUPS>, BYTES, stream>>>(maps, j);
 	CU_LAUNCHED();
 out:
 	return st;
