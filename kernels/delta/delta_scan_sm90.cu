@@ -39,6 +39,21 @@
  * 500, its scaling 370, S and the next operands 440.  One warp of a scheduler has the chain, so
  * each latency counts.  Beside it v takes half of the issue slots.
  *
+ * The parts put together one by one, in cycles a chunk, and us:
+ *
+ *   the chain alone: products, packing, decays in registers             1065   331
+ *   k, T and decays copied                                              1285   399
+ *   v                                                                   1783   555
+ *   S and u passed on                                                   1908   597
+ *   products of rows; norm                                              1905   595
+ *   all but v                                                           1671   526
+ *   copies and v without the chain                                      1158   334
+ *   the chain alone with two products, as if W = T exp(g) k were free    796   251
+ *
+ * keys takes 300 before it.  So keys and the bare chain take 631, and with two products 551.  Two
+ * multiprocessors of a cluster pass on 21.3 bytes a cycle, by st.async or by TMA: S and u take 1153
+ * cycles of each chunk.
+ *
  * Failed experiments:
  *
  *   rows of v and z by cp.async.bulk, 128 bytes each: 1590; a copy takes 75 cycles
@@ -55,6 +70,10 @@
  *   in it, v T^T before S is packed: ptxas waits for the product first
  *   u as two products of 32 columns: 601, not 592.  S times its decay while the product for x runs,
  *     too: 633
+ *   what u adds to S in accumulators of its own, 64 keys each: one half is packed while the product
+ *     of the other runs, and x of the next chunk begins in this one: 650, not 595; alone 1087 cycles.
+ *     v only while the chain waits for S: 670; without the other change 623
+ *   S and u passed on by TMA, from own shared memory: 691
  */
 #include "config.h"
 #include "kernels/delta/delta_rows.cuh"

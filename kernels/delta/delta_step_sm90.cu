@@ -28,6 +28,22 @@
  *   64 columns, 3 on a multiprocessor          4.3  12.5  21.2  73.0   278
  *
  * Small copies are slower: one of 64 MiB takes 1.19 times what its bytes take at 4.2 TB/s.
+ *
+ * What bounds few rows, in another run, in us: the same clusters, which only read the states, add
+ * them up and write them; the best of eight plain kernels that read and write them.  A kernel of
+ * nothing takes 1.2, in clusters 1.3:
+ *
+ *   rows                                         1     4     8    16    32
+ *   a copy of as many bytes, at 4.2 TB/s       1.0   4.0   8.0  16.1  32.2
+ *   read and written                           2.6   5.3   9.6  18.0  33.9
+ *   read, added up and written, in clusters    2.8   5.8  10.1  18.9  36.1
+ *   this kernel                                4.1   7.2  11.7  20.3  37.6
+ *
+ * With one row 1.3 are left for the exchange of q and k, and that of squares.  So 8 rows, which are
+ * 1.3 waves of thread blocks, take 1.46 times a copy, and 1.3 would leave them 0.3.
+ *
+ * Failed experiment: the state in shared memory by cp.async, so that 8, 9 or 10 thread blocks fit and
+ * eight rows are one wave: 11.9, 11.9, 11.9 with 8 rows; 285 with 256, not 277.
  */
 #include "config.h"
 #include "kernels/delta/delta_work.h"
