@@ -15,7 +15,7 @@
 
 int prof_spin_launch(long long ns, void *stream);
 
-enum { TESTS = 20, LAYERS = 4, EACH = 3, MANY = 40000 };
+enum { TESTS = 22, LAYERS = 4, EACH = 3, MANY = 40000 };
 
 static const enum phase phases[] = { PHASE_SELECT, PHASE_ATTEND, PHASE_LINEAR };
 enum { PHASES = 3, LAUNCHES = LAYERS * PHASES * EACH };
@@ -119,6 +119,21 @@ static void test_model(void)
 	check(cudaEventDestroy(end), "cudaEventDestroy");
 }
 
+/* Half of the launches have ended when their records are read. */
+static void test_ahead(void)
+{
+	const struct timespec half = { 0, LAUNCHES * 20000 / 2 };
+	const int64_t zero = prof_loss(p)->zero_ts;
+
+	launch_model();
+	nanosleep(&half, NULL);
+	prof_ahead(p);
+	collect();
+	ok(n_kernel == LAUNCHES && in_order() && attributed(),
+	   "records that are read while kernels run, and later ones, are there once");
+	is_int(prof_loss(p)->zero_ts, zero, "none is read before its kernel has ended");
+}
+
 /* The same launches from a graph, three times, with another phase announced. */
 static void test_graph(void)
 {
@@ -137,6 +152,7 @@ static void test_graph(void)
 	is_int((long long)n_kernel, 0, "a capture launches nothing");
 	for (int i = 0; i < TIMES; i++)
 		check(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+	prof_ahead(p);
 	collect();
 	is_int((long long)n_kernel, TIMES * LAUNCHES, "every kernel of a graph is there each time");
 	for (size_t i = 0; i < n_kernel; i++)
@@ -204,6 +220,7 @@ int main(void)
 	collect();
 	is_int((long long)n_kernel, 1, "a launch before the first phase is reported");
 	test_model();
+	test_ahead();
 	test_graph();
 	test_rest();
 	is_int(prof_loss(p)->dropped + prof_loss(p)->zero_ts + prof_loss(p)->unattributed +
