@@ -71,8 +71,8 @@
  *   u as two products of 32 columns: 601, not 592.  S times its decay while the product for x runs,
  *     too: 633
  *   what u adds to S in accumulators of its own, 64 keys each: one half is packed while the product
- *     of the other runs, and x of the next chunk begins in this one: 650, not 595; alone 1087 cycles.
- *     v only while the chain waits for S: 670; without the other change 623
+ *     of the other runs, and x of the next chunk begins in this one: 650, not 595; alone 1087
+ *     cycles.  v only while the chain waits for S: 670; without the other change 623
  *   S and u passed on by TMA, from own shared memory: 691
  */
 #include "config.h"

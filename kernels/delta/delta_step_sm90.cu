@@ -42,8 +42,8 @@
  * With one row 1.3 are left for the exchange of q and k, and that of squares.  So 8 rows, which are
  * 1.3 waves of thread blocks, take 1.46 times a copy, and 1.3 would leave them 0.3.
  *
- * Failed experiment: the state in shared memory by cp.async, so that 8, 9 or 10 thread blocks fit and
- * eight rows are one wave: 11.9, 11.9, 11.9 with 8 rows; 285 with 256, not 277.
+ * Failed experiment: the state in shared memory by cp.async, so that 8, 9 or 10 thread blocks fit
+ * and eight rows are one wave: 11.9, 11.9, 11.9 with 8 rows; 285 with 256, not 277.
  */
 #include "config.h"
 #include "kernels/delta/delta_work.h"
