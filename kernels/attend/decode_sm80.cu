@@ -131,18 +131,18 @@
  *	8 x 32K	 122.5 130.4 131.1 131.5	64 x 4K	122.6 128.9 126.7 134.3
  *	8 x 128K 473.0 487.6 481.0 488.9	32 x 8K	122.6 128.7 126.7 132.8
  *	8 query and 2 KV heads: 64 x 2K		 34.8  38.5  37.9  41.2
- * In a kernel of eight warps and TMA, with equal stretches, 128 thread blocks took 128.3 for 8 x 32K
- * and 132, of which 4 were idle, 130.4.  The idle ones were in two groups of multiprocessors that
- * share a way to the memory, and the full groups ended 5 us later.  The kernel of eight warps and
- * nothing else, which took 128.7, had 128, too.  This kernel took 130.6 with 128 and 130.8 with 132.
- * On another H200 kernels that only read took 2 % longer with 128 than with 132.
+ * In a kernel of eight warps and TMA, with equal stretches, 128 thread blocks took 128.3 for
+ * 8 x 32K and 132, of which 4 were idle, 130.4.  The idle ones were in two groups of
+ * multiprocessors that share a way to the memory, and the full groups ended 5 us later.  The kernel
+ * of eight warps and nothing else, which took 128.7, had 128, too.  This kernel took 130.6 with 128
+ * and 130.8 with 132.  On another H200 kernels that only read took 2 % longer with 128 than 132.
  *
  * That kernel of eight warps had boxes of whole blocks, a ring that was filled across spans, and
  * looked pages up before lengths were summed.  On two H200s it took 128.6 and 129.6 for 8 x 32K,
- * 482.1 and 489.3 for 8 x 128K, 128.6 and 127.8 for 64 x 4K.  But 64 x 2050 took 37.7 instead of 36.0
- * in a model's steps, as boxes hold keys that nobody sees, and 64 x 1K to 3K 43.9 instead of 42.4.
- * Small stretches at the end, which free thread blocks draw, took 494 instead of 483 at 8 x 128K.
- * Kernels that only read gain 1 % by these there, and nothing at 8 x 32K.
+ * 482.1 and 489.3 for 8 x 128K, 128.6 and 127.8 for 64 x 4K.  But 64 x 2050 took 37.7 instead of
+ * 36.0 in a model's steps, as boxes hold keys that nobody sees, and 64 x 1K to 3K 43.9 instead of
+ * 42.4.  Small stretches at the end, which free thread blocks draw, took 494 instead of 483 at
+ * 8 x 128K.  Kernels that only read gain 1 % by these there, and nothing at 8 x 32K.
  *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
