@@ -109,6 +109,7 @@ static void run_products(const struct backend_env *env)
 	struct decoder *one;
 	struct ar_err unused;
 
+	prof_phase(env->prof, PHASE_NO_LAYER, PHASE_NONE); /* of kernels that draw the weights */
 	if (!decoder_open(&one, &d, &unused))
 		decoder_close(one);
 }
