@@ -21,8 +21,16 @@ static __device__ __forceinline__ void load_q(uint32_t (&a)[D / 16][4], const bf
 		}
 }
 
+/* Where chunk c, 16 bytes, of row r of a warp's keys or values lies: rows are whole. */
+template <int D> struct whole_rows {
+	static __device__ __forceinline__ uint32_t at(int r, int c)
+	{
+		return swizzle<D>(r, c);
+	}
+};
+
 /* Scores of one warp's 16 keys.  The queries are in q, or in shared memory at q_at. */
-template <int D>
+template <int D, class Rows = whole_rows<D>>
 static __device__ __forceinline__ void score(float (&s)[2][4], const uint32_t (&q)[D / 16][4],
 					     uint32_t q_at, uint32_t k, int lane)
 {
@@ -30,12 +38,12 @@ static __device__ __forceinline__ void score(float (&s)[2][4], const uint32_t (&
 
 #pragma unroll
 	for (int d = 0; d < D / 16; d++) {
-		const uint32_t off = swizzle<D>(lane & 15, d * 2 + (lane >> 4));
+		const int row = lane & 15, c = d * 2 + (lane >> 4);
 		uint32_t a[4] = { q[d][0], q[d][1], q[d][2], q[d][3] };
 
 		if (Q_SHARED<D>)
-			ldmatrix_x4(a, q_at + off);
-		ldmatrix_x4(b, k + off);
+			ldmatrix_x4(a, q_at + swizzle<D>(row, c));
+		ldmatrix_x4(b, k + Rows::at(row, c));
 		mma_m16n8k16(s[0], a, b[0], b[2]);
 		mma_m16n8k16(s[1], a, b[1], b[3]);
 	}
@@ -52,7 +60,7 @@ static __device__ __forceinline__ void hide_past(float (&s)[2][4], int n, int la
 }
 
 /* Online softmax over scores, then o += p v. */
-template <int D>
+template <int D, class Rows = whole_rows<D>>
 static __device__ __forceinline__ void weigh(float (&o)[D / 8][4], float (&max)[2], float (&sum)[2],
 					     float (&s)[2][4], uint32_t v, int lane)
 {
@@ -62,7 +70,7 @@ static __device__ __forceinline__ void weigh(float (&o)[D / 8][4], float (&max)[
 	softmax_operand(p, s[0], s[1]);
 #pragma unroll
 	for (int d = 0; d < D / 16; d++) {
-		ldmatrix_x4_trans(b, v + swizzle<D>(lane & 15, d * 2 + (lane >> 4)));
+		ldmatrix_x4_trans(b, v + Rows::at(lane & 15, d * 2 + (lane >> 4)));
 		mma_m16n8k16(o[2 * d], p, b[0], b[1]);
 		mma_m16n8k16(o[2 * d + 1], p, b[2], b[3]);
 	}
@@ -103,7 +111,7 @@ static __device__ __forceinline__ int n_keys(const struct decode_args &a, const 
 	return LISTS ? n_listed<PAGE, LISTS>(a.lists, list, own) : own + 1;
 }
 
-/* Rows whose lists are empty see no key.  By one of `crews` crews of one team. */
+/* Rows whose lists are empty see no key.  By one of `crews` crews. */
 template <int D>
 static __device__ void clear_empty(const struct decode_args &a, const struct crew &crew, int crews)
 {
@@ -117,7 +125,7 @@ static __device__ void clear_empty(const struct decode_args &a, const struct cre
 			continue;
 		p.req = div_int(i, a.n_seg);
 		set_segment(a, p, i - p.req * a.n_seg);
-		for (int k = thread; k < p.heads * D; k += THREADS)
+		for (int k = thread; k < p.heads * D; k += crew_threads(crew))
 			out_row<D>(a, p, 0)[k] = 0;
 		if (thread < p.heads)
 			put_lse<D>(a, p, thread, -INFINITY, 0);

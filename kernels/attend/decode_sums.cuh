@@ -8,9 +8,15 @@
 #include "kernels/prim/softmax.cuh"
 
 template <int D> struct sums {
-	float o[WARPS][HEADS][D + 8];	// + 8: two rows share no bank
+	float o[WARPS][HEADS][D];	// see sums_at()
 	float max[WARPS][HEADS], sum[WARPS][HEADS];
 };
+
+/* Where channel d of head h lies in its row of sums: neighbouring rows share no bank. */
+static __device__ __forceinline__ int sums_at(int h, int d)
+{
+	return d ^ h % 4 * 8;
+}
 
 /* The partial output of a span, or of several merged spans. */
 template <int D> struct part {
@@ -56,7 +62,7 @@ static __device__ __forceinline__ void put_sums(struct sums<D> &sums, const floa
 			continue;
 #pragma unroll
 		for (int d = 0; d < D / 8; d++)
-			*(float2 *)&sums.o[warp][row][d * 8 + lane % 4 * 2] =
+			*(float2 *)&sums.o[warp][row][sums_at(row, d * 8 + lane % 4 * 2)] =
 				make_float2(o[d][2 * h], o[d][2 * h + 1]);
 		if (lane % 4 == 0) {
 			sums.max[warp][row] = max[h];
@@ -97,7 +103,7 @@ static __device__ __forceinline__ void finish(const struct decode_args &a, const
 		for (s = first; s < end; s = bytes_on(s, step))
 #pragma unroll
 			for (int w = 0; w < WARPS; w++) {
-				const float4 x = *(const float4 *)&s->o[w][h][d];
+				const float4 x = *(const float4 *)&s->o[w][h][sums_at(h, d)];
 				float weight = ex2((s->max[w][h] - base) * softmax_scale_log2<D>);
 
 				sum += weight * s->sum[w][h];
