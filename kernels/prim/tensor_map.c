@@ -26,8 +26,9 @@ out:
 	return st;
 }
 
-enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
-			  const uint32_t *box, struct ar_err *err)
+static enum ar_status describe(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
+			       const uint32_t *box, CUtensorMapL2promotion promotion,
+			       struct ar_err *err)
 {
 	const uint64_t stride[2] = { dim[0] * 2, dim[0] * dim[1] * 2 };
 	const uint32_t step[3] = { 1, 1, 1 };
@@ -37,8 +38,20 @@ enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const ui
 	if (st)
 		return st;
 	if (encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (uint32_t)rank, (void *)base, dim, stride,
-		   box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-		   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
+		   box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
+		   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))
 		return ar_fail(err, AR_CUDA, "cannot describe a tensor at %p to TMA", base);
 	return AR_OK;
+}
+
+enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
+			  const uint32_t *box, struct ar_err *err)
+{
+	return describe(map, base, rank, dim, box, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, err);
+}
+
+enum ar_status tensor_map_once(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
+			       const uint32_t *box, struct ar_err *err)
+{
+	return describe(map, base, rank, dim, box, CU_TENSOR_MAP_L2_PROMOTION_NONE, err);
 }

@@ -17,6 +17,10 @@ extern "C" {
 enum ar_status tensor_map(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
 			  const uint32_t *box, struct ar_err *err);
 
+/* The same for a tensor that is read once: a box asks memory for no more than it holds. */
+enum ar_status tensor_map_once(CUtensorMap *map, const void *base, int rank, const uint64_t *dim,
+			       const uint32_t *box, struct ar_err *err);
+
 #ifdef __cplusplus
 }
 #endif
