@@ -93,7 +93,7 @@ libattnreplay_a_SOURCES += \
   kernels/ssm/ssm_device.c
 DEVICE_CODE += \
   kernels/attend/attend_cut_sm90.cu kernels/attend/attend_sm80.cu kernels/attend/attend_sm90.cu \
-    kernels/attend/decode_sm80.cu \
+    kernels/attend/decode_sm80.cu kernels/attend/decode_sm90.cu \
   kernels/delta/delta_chunk_sm80.cu kernels/delta/delta_keys_sm90.cu kernels/delta/delta_rows.cu \
     kernels/delta/delta_scan_sm80.cu kernels/delta/delta_scan_sm90.cu \
     kernels/delta/delta_step_sm80.cu kernels/delta/delta_step_sm90.cu \

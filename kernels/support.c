@@ -26,6 +26,7 @@ const struct support supports[] = {
 	{ "attend", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue), .parts = true },
 	{ "attend-skip", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(attend_sm90_enqueue) },
 	{ "columns", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(columns_sm90_enqueue), .parts = true },
+	{ "decode-tiles", 90, 90, BOTH, BOTH, KV, .fn = FN(decode_sm90_launch) },
 	{ "delta", 90, 90, 128, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_prefill_sm90) },
 	{ "delta-step", 90, 90, BOTH, SUPPORT_ANY, SUPPORT_ANY, .fn = FN(delta_decode_sm90) },
 	{ "lastq", 90, 90, ALL_DIMS, BOTH, KV, .fn = FN(lastq_sm90_enqueue) },

@@ -480,7 +480,8 @@ static void test_pieces(long cases, long seed, double density, const char *what)
 	ok(good, "%s", what);
 }
 
-/* Lists of all pieces cut the work as dense attention does. */
+/* Lists of all pieces cut the work as dense attention does in the kernel for all GPUs.  At head
+ * size 256 dense attention has no other kernel. */
 static void test_all_pieces(long cases, long seed)
 {
 	struct rng rng = { rng_mix((uint64_t)seed) };
@@ -502,13 +503,15 @@ static void test_all_pieces(long cases, long seed)
 			memset(l.mask, 0xff, n * sizeof *l.mask);
 		dense = run(&p, 0, NULL, 0);
 		listed = run_pieces(&p, &l);
-		same += !memcmp(dense, listed, p.c.q_len * sizeof *dense);
+		same += near(listed, dense, p.c.q_len) &&
+			(p.c.b.shape.head_dim < 256 ||
+			 !memcmp(dense, listed, p.c.q_len * sizeof *dense));
 		free(dense);
 		free(listed);
 		pieces_free(&l);
 		pair_release(&p);
 	}
-	is_int(same, cases, "lists of all pieces give the bits of dense attention");
+	is_int(same, cases, "lists of all pieces give dense attention, its bits at head size 256");
 }
 
 /* More segments than thread blocks; most or all segments are empty. */

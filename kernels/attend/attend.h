@@ -68,6 +68,12 @@ typedef enum ar_status attend_enqueue_fn(const struct attn_call *call, attend_pl
 attend_enqueue_fn attend_enqueue;
 attend_enqueue_fn attend_sm80_enqueue; /* mma.sync; any device from 8.0 on; whole tiles */
 attend_enqueue_fn attend_sm90_enqueue; /* wgmma and TMA; 9.0; whole tiles and parts */
+
+/* Launch decodes, as decode_line.cuh describes them. */
+struct decode_args;
+typedef enum ar_status decode_launch_fn(const struct decode_args *a, void *stream,
+					struct ar_err *err);
+decode_launch_fn decode_sm90_launch; /* TMA; 9.0; all blocks, or lists of blocks */
 size_t attend_work_bytes(const struct attn_shape *s, const struct attn_limits *l, int heads);
 
 #ifdef __cplusplus

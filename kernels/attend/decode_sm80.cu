@@ -3,6 +3,10 @@
  * Decode attention: one query row per request, over all of its blocks or over lists of blocks or of
  * pieces of blocks.  It is memory bound.
  *
+ * On Hopper decode_sm90.cu runs head sizes 64 and 128 over all blocks or lists of blocks, where no
+ * row has a first key, no head a sink, no key a position of its own, and nothing is skipped.  Three
+ * segments or fewer are run here, as 1 x 2K takes 11.2 instead of 11.6.
+ *
  * The work is a line of units, ordered by request, segment and block.  A unit is one KV block of
  * one segment.  A segment is up to 16 query heads that share a list or, without lists, a KV head.
  *
@@ -35,8 +39,9 @@
  * are read for each row.  Spans may hold no key that the row sees.
  *
  * Listed pieces are treated as if they lay side by side, blocks full of them: only the look-up of
- * places depends on where in the context a piece lies.  So lists of all pieces give the bits of
- * every block.  Only the last piece can hold the row's own position.  A block is a piece, too.
+ * places depends on where in the context a piece lies.  So lists of all pieces give the bits that
+ * all blocks give here.  Only the last piece can hold the row's own position.  A block is a piece,
+ * too.
  *
  * A warp looks its places up in windows of 32, 1 to 16 places for each step.  It loads numbers of
  * pieces two windows ahead and numbers of pages one window ahead.  So no step waits for both.
@@ -137,13 +142,6 @@
  * of eight warps and nothing else, which took 128.7, had 128, too.  This kernel took 130.6 with 128
  * and 130.8 with 132.  On another H200 kernels that only read took 2 % longer with 128 than 132.
  *
- * That kernel of eight warps had boxes of whole blocks, a ring that was filled across spans, and
- * looked pages up before lengths were summed.  On two H200s it took 128.6 and 129.6 for 8 x 32K,
- * 482.1 and 489.3 for 8 x 128K, 128.6 and 127.8 for 64 x 4K.  But 64 x 2050 took 37.7 instead of
- * 36.0 in a model's steps, as boxes hold keys that nobody sees, and 64 x 1K to 3K 43.9 instead of
- * 42.4.  Small stretches at the end, which free thread blocks draw, took 494 instead of 483 at
- * 8 x 128K.  Kernels that only read gain 1 % by these there, and nothing at 8 x 32K.
- *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K
  * gained 3 and 1 us, but other batches lost up to 5.
@@ -157,6 +155,7 @@
 #include "kernels/attend/decode_step.cuh"
 #include "kernels/prim/cuda.h"
 #include "kernels/prim/softmax.cuh"
+#include "kernels/support.h"
 
 template <int D> struct __align__(128) ring {	// the swizzle is in the low bits
 	bf16_t k[STAGES][WARP_KEYS * D];
@@ -757,12 +756,30 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	return a;
 }
 
+/* Set *fn to the function that runs whole blocks in tiles on this GPU.  NULL: there is none. */
+static enum ar_status find_tiles(decode_launch_fn **fn, const struct decode_args *a,
+				 struct ar_err *err)
+{
+	const bool whole = !a->lists.piece && !a->skips && !a->b.keys.pos && !a->b.rows.first &&
+			   !a->sink && a->b.rows.n_req * a->n_seg > 3;
+	const struct support *row = NULL;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+
+	if (!st && whole)
+		row = support_find("decode-tiles", &a->b.shape, NULL, gpu->cc);
+	*fn = row ? (decode_launch_fn *)row->fn : NULL;
+	return st;
+}
+
 static enum ar_status enqueue(const struct attn_call *call, int heads,
 			      const struct entry_lists *lists, struct ar_err *err)
 {
 	const struct attn_batch *b = call->b;
 	cudaStream_t stream = (cudaStream_t)call->stream;
 	struct decode_args a = make_args(call, heads, lists);
+	decode_launch_fn *tiles;
+	enum ar_status st;
 
 	if (a.lists.n && (b->rows.first || b->keys.pos || a.sink))
 		return ar_fail(err, AR_USAGE,
@@ -775,6 +792,9 @@ static enum ar_status enqueue(const struct attn_call *call, int heads,
 			       HEADS);
 	if (!b->rows.n_req)
 		return AR_OK;
+	st = find_tiles(&tiles, &a, err);
+	if (st || tiles)
+		return st ? st : tiles(&a, stream, err);
 	switch (b->shape.head_dim) {
 	case 64:
 		return launch_dim<64>(a, stream, err);

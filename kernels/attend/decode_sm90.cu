@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decode attention on Hopper, over all blocks or over lists of blocks.  The line of units, spans,
+ * parts and their sums are those of decode_sm80.cu, whose head describes them.
+ *
+ * A thread block has a multiprocessor.  Its crew of eight warps shares tiles of 128 keys, 16 a
+ * warp: each warp has its own online softmax.  One more warp, the producer, asks for tiles by TMA,
+ * keys and values in turns, without rows past the last key.  It finds the spans, and tells the crew
+ * of each.  The ring of tiles is filled across spans, as their sums have memory of their own.  If
+ * crews have whole segments, neighbours run at the same time, as they are heads of one request.
+ *
+ * Even stretches may be MORE longer than the mean, as they spare sums of parts.  Some
+ * multiprocessors idle then.  If the host expects even stretches, it launches no thread blocks for
+ * these.  Their place matters: 132 thread blocks of which 4 idle took 130.4 for 8 x 32K, 128 took
+ * 128.3.  The idle ones were in two of the groups (GPCs) that share a way to the memory, and the
+ * full groups ended 5 us later.  Nothing but time depends on it.
+ *
+ * The producer looks up its first pages before it knows whether stretches are even, since they
+ * nearly always are.  It tells the crew of a span when copies of the first tile are under way.
+ *
+ * Before (decode_sm80.cu), now, cuDNN over keys in one piece (PyTorch 2.11), FlashAttention 3, and
+ * a kernel that only reads as many bytes, in turns between events in one process, us.  H200, 16
+ * query and 4 KV heads of 128, in the last row 8 and 2:
+ *	8 x 32K	 131.5 128.3 131.4 131.5 122.7
+ *	64 x 4K	 128.6 126.5 127.6 134.3 122.6
+ *	8 x 128K 486.7 482.4 483.2 489.5 473.0
+ *	32 x 8K	 129.0 126.5 126.4 133.5 122.5
+ *	64 x 2K	  38.7  38.0  38.3  41.6  34.8
+ * In a model's steps 64 x 2050 take 36.1, and 36.0 before.
+ *
+ * What did not help: five slots of 32 KiB instead of four (8 x 32K 129.2 instead of 128.6), three
+ * (64 x 4K 129.6, 128.6); boxes of whole rows (130.2, 130.4); copies for which the L2 cache asks
+ * for 256 bytes (136.7, 130.2).  Small stretches at the end, drawn by thread blocks that are free:
+ * 8 x 32K 134 to 144 instead of 131, 8 x 128K 494 instead of 483, as each is looked up anew.  For
+ * kernels that only read, drawing gains 1 % at 8 x 128K and nothing at 8 x 32K: the memory is busy
+ * until the end.  Boxes of 128 rows read keys that nobody sees: there 64 x 2050 took 37.7.
+ *
+ * Over a kernel that only reads there is left: the first copy waits for lengths, then pages (1.8
+ * us), warps are added up at the end (0.5), then parts (1.7).
+ */
+#include "config.h"
+
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include "kernels/attend/attend.h"
+#include "kernels/attend/decode_step.cuh"
+#include "kernels/prim/cuda.h"
+#include "kernels/prim/ring.cuh"
+#include "kernels/prim/softmax.cuh"
+#include "kernels/prim/tensor_map.h"
+
+constexpr int CREW_WARPS = 2 * WARPS;
+constexpr int TILE_KEYS = CREW_WARPS * WARP_KEYS;
+constexpr int COLS = 64, ROWS = 32;		// of a box
+constexpr int MORE = 192 * 1024;		// bytes of even stretches over the mean
+template <int D, int PAGE> constexpr int UNIT = 2 * PAGE * D * (int)sizeof(bf16_t);	// its bytes
+template <int D> constexpr int SLOTS = 4 * 128 / D;
+constexpr int TURNS = 2;
+
+/* What the producer tells the crew of a span.  cut.n 0: there is none any more. */
+struct turn {
+	struct span p;
+	struct cut cut;
+	int keys;				// that the row sees, from the span's first on
+};
+
+template <int D> struct smem {
+	bf16_t slot[SLOTS<D>][TILE_KEYS * D];	// COLS channels after the others
+	struct sums<D> sums[2];
+	struct ring<SLOTS<D>> tiles;
+	struct turn said[TURNS];
+	struct ring<TURNS> turns;
+};
+static_assert(sizeof(struct smem<128>) <= 227 * 1024 && sizeof(struct smem<64>) <= 227 * 1024,
+	      "they fit");
+
+/* Rows in the 128-byte swizzle, COLS channels after the others. */
+template <int D> struct boxed_rows {
+	static __device__ __forceinline__ uint32_t at(int r, int c)
+	{
+		return c / 8 * TILE_KEYS * COLS * 2 + r * COLS * 2 + ((c % 8 ^ r % 8) << 4);
+	}
+};
+
+/* Copy a box as tma_load_2d() does.  It leaves the L2 cache first, as it is read once. */
+static __device__ __forceinline__ void tma_load_once(void *to, const CUtensorMap *map,
+						     uint64_t *bar, int x, int y)
+{
+	uint64_t policy;
+
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;"
+		     :: "r"(smem_addr(to)), "l"(map), "r"(smem_addr(bar)), "r"(x), "r"(y),
+			"l"(policy) : "memory");
+}
+
+/* Pages of 32 blocks of a span, one a lane, from block blk of its segment on. */
+template <int LISTS>
+static __device__ __forceinline__ int load_pages(const struct decode_args &a, const struct span &p,
+						 int blk, int lane)
+{
+	const int32_t *page = a.b.keys.page + p.page0;
+	const int next = blk + lane;
+
+	if (next >= p.stop)
+		return 0;
+	return page[LISTS ? a.lists.block[list_of(a, p).at + next] : next];
+}
+
+/* Tell the crew of a span, or with cut.n 0 of the end. */
+template <int D>
+static __device__ __forceinline__ void announce(struct smem<D> &sm, int &turn,
+						const struct turn &t, int lane)
+{
+	if (!lane) {
+		uint64_t *full = sm.turns.producer_acquire(turn);
+
+		sm.said[sm.turns.stage(turn)] = t;
+		mbarrier_arrive(full);
+	}
+	turn++;
+	__syncwarp();
+}
+
+/* Ask for the tiles of a span, and call tell() when the first are under way.  By one warp.  keys:
+ * of the span; pages: of its first blocks; at: tiles so far. */
+template <int D, int PAGE, int LISTS, typename Tell>
+static __device__ __forceinline__ void produce(const struct decode_args &a, const struct span &p,
+					       int keys, int pages, struct smem<D> &sm,
+					       const CUtensorMap *k, const CUtensorMap *v,
+					       int &at, int lane, const Tell &tell)
+{
+	constexpr int BLOCKS = TILE_KEYS / PAGE;
+	const int n = p.stop - p.blk;
+
+#pragma unroll 1
+	for (int b = 0; b < n; b += BLOCKS, keys -= TILE_KEYS) {
+		const int boxes = (min(keys, TILE_KEYS) + ROWS - 1) / ROWS;
+		int row[BLOCKS];
+
+		if (b && b % 32 == 0)
+			pages = load_pages<LISTS>(a, p, p.blk + b, lane);
+#pragma unroll
+		for (int j = 0; j < BLOCKS; j++)
+			row[j] = (__shfl_sync(ALL, pages, b % 32 + j) * a.b.shape.kv_heads +
+				  p.kv_head) * PAGE;
+#pragma unroll
+		for (int i = 0; i < 2; i++, at++) {
+			if (!elect_one())
+				continue;
+			uint64_t *full = sm.tiles.producer_acquire(at);
+			bf16_t *to = sm.slot[sm.tiles.stage(at)];
+
+			mbarrier_expect_tx(full, boxes * ROWS * D * sizeof *to);
+#pragma unroll
+			for (int r = 0; r < TILE_KEYS; r += ROWS)
+#pragma unroll
+				for (int c = 0; c < D; c += COLS)
+					if (r < boxes * ROWS)
+						tma_load_once(to + c * TILE_KEYS + r * COLS,
+							      i ? v : k, full, c,
+							      row[r / PAGE] + r % PAGE);
+		}
+		__syncwarp();
+		if (!b)
+			tell();
+	}
+}
+
+/* What the warp that asks for tiles does.  If stretches are even, it looks for its first pages
+ * while lengths are under way.  Otherwise as run_spans(). */
+template <int D, int PAGE, int LISTS>
+static __device__ __forceinline__ void run_producer(const struct decode_args &a,
+						    struct smem<D> &sm, const CUtensorMap *k,
+						    const CUtensorMap *v, const struct crew &crew,
+						    int lane)
+{
+	struct turn t = {};
+	struct span &p = t.p;
+	int u = a.even.parts ? div_int(crew.id, a.even.parts) : 0;
+	int end = a.b.rows.n_req * a.n_seg;
+	int at = 0, turn = 0, pages = 0;
+	struct shares s = {};
+
+	if (elect_one()) {
+		tma_prefetch_map(k);
+		tma_prefetch_map(v);
+	}
+	bool some = a.even.parts && u < end && even_span<PAGE, LISTS, false>(a, crew, u, p, t.cut);
+
+	if (some)
+		pages = load_pages<LISTS>(a, p, p.blk, lane);
+	const struct lane_sum own = lane_units<PAGE, LISTS, false, false>(a, lane);
+	const int total = warp_sum(own.units) * item_segments<LISTS>(a);
+	const int n = min(total, (int)gridDim.x);
+	const bool even = is_even(a.even, __reduce_max_sync(ALL, own.most), total,
+				  MORE / UNIT<D, PAGE> * a.even.crews);
+
+	if (!even) {
+		s.least = div_int(total, n);
+		s.more = total - s.least * n;
+		u = share_begin(s, crew.id);
+		end = crew.id < n ? share_begin(s, crew.id + 1) : u;
+		some = u < end;
+		if (some) {
+			p = find_unit<PAGE, LISTS, false, false>(a, u, own.units, lane);
+			line_span(a, s, u, end, crew, p, t.cut);
+			pages = load_pages<LISTS>(a, p, p.blk, lane);
+		}
+	}
+#pragma unroll 1
+	while (u < end) {
+		if (some) {
+			const struct list l = LISTS ? list_of(a, p) : (struct list){};
+
+			t.keys = min(n_keys<PAGE, LISTS>(a, p, l), p.stop * PAGE) - p.blk * PAGE;
+			produce<D, PAGE, LISTS>(a, p, t.keys, pages, sm, k, v, at, lane,
+						[&] { announce(sm, turn, t, lane); });
+		}
+		u += even ? (int)gridDim.x : p.stop - p.blk;
+		if (u >= end)
+			break;
+		if (even) {
+			some = even_span<PAGE, LISTS, false>(a, crew, u, p, t.cut);
+		} else {
+			next_segment<PAGE, LISTS, false, false>(a, p);
+			line_span(a, s, u, end, crew, p, t.cut);
+		}
+		if (some)
+			pages = load_pages<LISTS>(a, p, p.blk, lane);
+	}
+	t.cut.n = 0;
+	announce(sm, turn, t, lane);
+}
+
+/* A warp has read a tile. */
+template <int D>
+static __device__ __forceinline__ void release(struct smem<D> &sm, int at, int lane)
+{
+	__syncwarp();
+	if (!lane)
+		mbarrier_arrive(&sm.tiles.empty[sm.tiles.stage(at)]);
+}
+
+/* Make a warp's values from row n on zeros: p is 0 there, but they could be infinite. */
+template <int D>
+static __device__ __forceinline__ void clear_past(char *v, int n, int lane)
+{
+	for (int i = lane; i < WARP_KEYS * D / 8; i += 32) {
+		const int row = i / (D / 8);
+
+		if (row >= n)
+			*(uint4 *)(v + boxed_rows<D>::at(row, i % (D / 8))) = uint4{};
+	}
+	fence_proxy_async();
+	__syncwarp();
+}
+
+/* What the producer says next, when it has. */
+template <int D>
+static __device__ __forceinline__ const struct turn &wait_turn(struct smem<D> &sm, int turn)
+{
+	sm.turns.consumer_wait(turn);
+	return sm.said[sm.turns.stage(turn)];
+}
+
+/* Take it over.  By all threads of the crew. */
+template <int D>
+static __device__ __forceinline__ struct turn take_turn(struct smem<D> &sm, int turn)
+{
+	const struct turn t = wait_turn(sm, turn);
+
+	mbarrier_arrive(&sm.turns.empty[sm.turns.stage(turn)]);
+	return t;
+}
+
+/* Add the tiles of a span to o, max and sum.  By one warp of the crew. */
+template <int D>
+static __device__ __forceinline__ void run_tiles(struct smem<D> &sm, int keys,
+						 const uint32_t (&q)[D / 16][4],
+						 float (&o)[D / 8][4], float (&max)[2],
+						 float (&sum)[2], int &at, int warp, int lane)
+{
+	const int end = at + (keys + TILE_KEYS - 1) / TILE_KEYS * 2;
+
+#pragma unroll
+	for (int d = 0; d < D / 8; d++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			o[d][e] = 0;
+#pragma unroll
+	for (int h = 0; h < 2; h++) {
+		max[h] = -INFINITY;
+		sum[h] = 0;
+	}
+	keys -= warp * WARP_KEYS;
+#pragma unroll 1
+	for (; at < end; at += 2, keys -= TILE_KEYS) {
+		bf16_t *k = sm.slot[sm.tiles.stage(at)] + warp * WARP_KEYS * COLS;
+		bf16_t *v = sm.slot[sm.tiles.stage(at + 1)] + warp * WARP_KEYS * COLS;
+		float s[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+
+		sm.tiles.consumer_wait(at);
+		score<D, boxed_rows<D>>(s, q, 0, smem_addr(k), lane);
+		release(sm, at, lane);
+		hide_past(s, keys, lane);
+		sm.tiles.consumer_wait(at + 1);
+		if (keys < WARP_KEYS)
+			clear_past<D>((char *)v, keys, lane);
+		weigh<D, boxed_rows<D>>(o, max, sum, s, smem_addr(v), lane);
+		release(sm, at + 1, lane);
+	}
+}
+
+/* What a warp of the crew does.  The next span's queries are loaded before the sums of this one. */
+template <int D, int LISTS>
+static __device__ __forceinline__ void run_crew(const struct decode_args &a, struct smem<D> &sm,
+						const struct crew &crew, int warp, int lane)
+{
+	float o[D / 8][4], max[2], sum[2];
+	uint32_t q[D / 16][4];
+	int at = 0, turn = 0;
+	auto load = [&](const struct turn &t) {
+		if (t.cut.n)
+			load_q<D>(q, a.q + ((size_t)t.p.req * a.b.shape.q_heads + t.p.head) * D,
+				  t.p.heads, lane);
+	};
+
+	load(wait_turn(sm, turn));
+#pragma unroll 1
+	for (;;) {
+		const struct turn t = take_turn(sm, turn++);
+		struct part<D> *part =
+			t.cut.n > 1 ? part_at<D>(a, t.cut, crew.id - t.cut.first) : NULL;
+
+		if (!t.cut.n)
+			return;
+		run_tiles(sm, t.keys, q, o, max, sum, at, warp, lane);
+		load(wait_turn(sm, turn));
+		put_sums<D>(sm.sums[crew.team], o, max, sum, t.p.heads, warp % WARPS, lane);
+		crew_sync(crew);
+		finish<D, false>(a, t.p, sm.sums, sizeof sm.sums[0], crew, part);
+		if (part)
+			join<D, false>(a, t.p, t.cut, crew);
+		crew_sync(crew);		// before the next span's sums
+	}
+}
+
+/* ---- the kernel ---- */
+
+template <int D, int PAGE, int LISTS>
+static __global__ void __launch_bounds__((CREW_WARPS + 1) * 32, 1)
+decode_tiles(const __grid_constant__ struct decode_args a, const __grid_constant__ CUtensorMap k,
+	     const __grid_constant__ CUtensorMap v)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+	extern __shared__ __align__(1024) char raw[];
+	struct smem<D> &sm = *(struct smem<D> *)raw;
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const struct crew crew = { 2, warp / WARPS, 0, (int)blockIdx.x };
+
+	if (threadIdx.x == 0) {
+		sm.tiles.init(1, CREW_WARPS);
+		sm.turns.init(1, CREW_WARPS * 32);
+		fence_barrier_init();
+	}
+	__syncthreads();
+	if (warp == CREW_WARPS) {
+		run_producer<D, PAGE, LISTS>(a, sm, &k, &v, crew, lane);
+		return;
+	}
+	if (LISTS)
+		clear_empty<D>(a, crew, (int)gridDim.x);
+	run_crew<D, LISTS>(a, sm, crew, warp, lane);
+#else
+	__trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+/* Whether stretches of requests as long as the longest may be are even. */
+template <int D, int PAGE> static bool is_short(const struct decode_args &a)
+{
+	const int most = a.b.keys.max_kv_blk, total = most * a.b.rows.n_req * a.n_seg;
+	const int longest = (most + a.even.parts - 1) / a.even.parts * a.even.segs;
+
+	return longest * a.even.crews <= total + MORE / UNIT<D, PAGE> * a.even.crews;
+}
+
+template <int D, int PAGE, int LISTS>
+static enum ar_status launch(struct decode_args a, cudaStream_t stream, struct ar_err *err)
+{
+	/* the size of the cache is unknown here; page numbers bound the accesses */
+	const uint64_t dim[2] = { D, INT32_MAX };
+	const uint32_t box[2] = { COLS, ROWS };
+	const int bytes = (int)sizeof(struct smem<D>);
+	const int n_seg = a.b.rows.n_req * a.n_seg;
+	CUtensorMap k, v;
+	const struct gpu *gpu;
+	enum ar_status st = gpu_current(&gpu, err);
+	int grid;
+
+	if (!st)
+		st = tensor_map_once(&k, a.kv.k, 2, dim, box, err);
+	if (!st)
+		st = tensor_map_once(&v, a.kv.v, 2, dim, box, err);
+	if (st)
+		return st;
+	grid = gpu->n_sm;
+	a.even = even_of(n_seg, gpu->n_sm);
+	if (a.even.parts && is_short<D, PAGE>(a))
+		grid = (n_seg * a.even.parts + a.even.segs - 1) / a.even.segs;
+	CU(cudaFuncSetAttribute(decode_tiles<D, PAGE, LISTS>,
+				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+	decode_tiles<D, PAGE, LISTS>
+		<<<grid, (CREW_WARPS + 1) * 32, bytes, stream>>>(a, k, v);
+	CU_LAUNCHED();
+out:
+	return st;
+}
+
+template <int LISTS>
+static enum ar_status launch_lists(const struct decode_args &a, cudaStream_t stream,
+				   struct ar_err *err)
+{
+	const bool small = a.b.shape.page_tok == 64;
+
+	if (a.b.shape.head_dim == 64)
+		return small ? launch<64, 64, LISTS>(a, stream, err) :
+			       launch<64, 128, LISTS>(a, stream, err);
+	return small ? launch<128, 64, LISTS>(a, stream, err) :
+		       launch<128, 128, LISTS>(a, stream, err);
+}
+
+enum ar_status decode_sm90_launch(const struct decode_args *a, void *stream, struct ar_err *err)
+{
+	return a->lists.block ? launch_lists<BLOCKS>(*a, (cudaStream_t)stream, err) :
+				launch_lists<0>(*a, (cudaStream_t)stream, err);
+}
