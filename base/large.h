@@ -6,9 +6,8 @@
 
 #include <stddef.h>
 
-/* `size` bytes without a value, in large pages where the system has them.  NULL: there is no
- * memory. */
+/* `size` bytes without a value, for free(), in large pages where the system has them.  NULL: there
+ * is no memory. */
 void *large_alloc(size_t size);
-void large_free(void *p); /* NULL is fine */
 
 #endif

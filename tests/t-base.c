@@ -16,7 +16,6 @@
 #include "base/gpu.h"
 #include "base/grow.h"
 #include "base/json.h"
-#include "base/large.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/opt.h"
@@ -790,52 +789,9 @@ static void test_signals(void)
 	}
 }
 
-static void touch(char *p)
-{
-	*(volatile char *)p = 1;
-}
-
-/* Whether a program that writes there ends by it. */
-static bool ends(char *p)
-{
-	pid_t child = fork();
-	int status;
-
-	if (!child) {
-		freopen("/dev/null", "w", stderr);
-		touch(p);
-		_exit(0);
-	}
-	return child > 0 && waitpid(child, &status, 0) == child && status;
-}
-
-static void test_large(void)
-{
-	static const size_t sizes[] = { 1, 1 << 20, (5 << 20) + 3 };
-
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		const size_t n = sizes[i];
-		char *p = large_alloc(n);
-
-		if (!p)
-			bail_out("no memory");
-		memset(p, 1, n);
-		ok(p[0] == 1 && p[n - 1] == 1, "an array of %zu bytes", n);
-#ifdef __SANITIZE_ADDRESS__
-		ok(ends(p - 1) && ends(p + n) && !ends(p + n - 1), "... and no more");
-#else
-		ok(!ends(p + n - 1), "... to its end");
-#endif
-		large_free(p);
-	}
-	large_free(NULL);
-	ok(!large_alloc(SIZE_MAX), "there is no room for all that could be addressed");
-}
-
 int main(void)
 {
 	plan(0);
-	test_large();
 	test_signals();
 	test_numbers();
 	test_options();

@@ -71,5 +71,5 @@ void kv_take_fresh(struct kv_blocks *b)
 
 void kv_blocks_release(struct kv_blocks *b)
 {
-	large_free(b->block);
+	free(b->block);
 }

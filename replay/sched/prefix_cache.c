@@ -69,7 +69,7 @@ void prefix_cache_close(struct prefix_cache *c)
 	if (!c)
 		return;
 	kv_blocks_release(&c->blocks);
-	large_free(c->table);
+	free(c->table);
 	free(c->free_row);
 	free(c);
 }
