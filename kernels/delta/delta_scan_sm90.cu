@@ -126,7 +126,7 @@ struct alignas(1024) scan_smem {
 	bf16_t square[STAGES][C][C];		/* solve; mix */
 	bf16_t raw[RAWS][STATE_CONV - 1 + C][COLS];	/* v before the convolution; z */
 	passed pass[PASSES];			/* in a rows block */
-	uint32_t v[PASSES][COLS / 16][C / 8][2][32];	/* as in delta_work.h */
+	uint32_t v[PASSES][COLS / 16][C / 8][2][32];	/* as in delta_work.h, by v_place() */
 	bf16_t o[PASSES][C][COLS];
 	delta_gates gates[STAGES];
 	float sums[PASSES][C];			/* of squares, by the other half */
@@ -311,6 +311,13 @@ __device__ __forceinline__ uint64_t slab_at(uint64_t slabs, int k)
 	return wgmma_at(slabs, k / 4 * (C * COLS * 2) + k % 4 * 32);
 }
 
+/* Where word i of 8 channels of v lies; half: which 8 of 16.  Lanes that store 16 bytes of both
+ * halves use all banks. */
+__device__ __forceinline__ int v_place(int i, int half)
+{
+	return i ^ half * 4;
+}
+
 /* The inputs of `states` for a chunk, in its lanes. */
 struct chunk_in {
 	uint32_t v[C / 8][2];		/* two rows each */
@@ -338,8 +345,8 @@ __device__ __forceinline__ void load_chunk(chunk_in &in, scan_smem &sm, int i)
 	for (int n = 0; n < C / 8; n++)
 #pragma unroll
 		for (int h = 0; h < 2; h++)
-			in.v[n][h] = sm.v[b][warp][n][h][lane];
-	warp_arrive(&sm.v_ring.empty[b]);
+			in.v[n][h] = sm.v[b][warp][n][h][v_place(lane, h)];
+	mbarrier_arrive(&sm.v_ring.empty[b]);
 }
 
 /* x = v - exp(g) x for column tiles [first, first + 4). */
@@ -660,17 +667,17 @@ __device__ __forceinline__ void store_v(scan_smem &sm, const pack<2 * STATE_CONV
 	for (int e = 0; e < 2; e++)
 #pragma unroll
 		for (int n = 0; n < ROWS; n += 8) {
-			const int c = lane * 2 + e;
+			const int c = lane * 2 + e, half = c / 8 % 2;
 
 			*reinterpret_cast<uint4 *>(
-				&sm.v[i % PASSES][c / 16][(warp * ROWS + n) / 8][c / 8 % 2]
-				     [c % 8 * 4]) =
+				&sm.v[i % PASSES][c / 16][(warp * ROWS + n) / 8][half]
+				     [v_place(c % 8 * 4, half)]) =
 				make_uint4(pack_bf16(y[n][e], y[n + 1][e]),
 					   pack_bf16(y[n + 2][e], y[n + 3][e]),
 					   pack_bf16(y[n + 4][e], y[n + 5][e]),
 					   pack_bf16(y[n + 6][e], y[n + 7][e]));
 		}
-	warp_arrive(full);
+	mbarrier_arrive(full);
 }
 
 /* Make v of n chunks. */
@@ -786,7 +793,8 @@ __global__ void CLUSTER_DIMS __launch_bounds__(THREADS, 1)
 	if (threadIdx.x == 0) {
 		sm.copies.init(1, 2 * WARPS);
 		sm.raw_ring.init(32 + 1, END_WARPS);
-		sm.v_ring.init(END_WARPS, WARPS);
+		/* Of all threads: racecheck does not see a __syncwarp() before an arrival. */
+		sm.v_ring.init(END_WARPS * 32, WARPS * 32);
 		sm.o_ring.init(WARPS, END_WARPS);
 		for (int i = 0; i < PASSES; i++) {
 			mbarrier_init(&sm.s_full[i], 1);
