@@ -93,7 +93,7 @@ struct run {
 struct plan {
 	int n_slot;	/* thread blocks that run at once */
 	int least;	/* fewest blocks of a part */
-	int share;	/* of up to ATTEND_SHARES parts; 0: these are no shorter */
+	int share;	/* the same for up to ATTEND_SHARES parts; 0: they have least, too */
 	int part;	/* most blocks of a part */
 	bool level;	/* each has just that many, but for the last of a tile */
 	int room;	/* most parts of a tile */

@@ -106,10 +106,11 @@
  * 8 x 8K took 47.5 instead of 40.7, and 32 x 2K 31 instead of 25.  The memory was as busy until the
  * end before, too, and each stretch begins with empty rings.
  *
- * Copies by TMA gained too little.  A fifth warp asked for boxes of 64 keys by 64 channels, and
- * went on to the next span while the others computed theirs.  Results had the same bits.  Times in
- * turns: this kernel, then boxes with an L2 promotion of 256 bytes, then of 128.  No promotion took
- * as long as 128.  Boxes of whole rows, with 128, took 132.7, 483.5 and 129.8 in the first column.
+ * Copies by TMA gained too little in this kernel; decode_sm90.cu is made for them.  A fifth warp
+ * asked for boxes of 64 keys by 64 channels, and went on to the next span while the others computed
+ * theirs.  Results had the same bits.  Times in turns: this kernel, then boxes with an L2 promotion
+ * of 256 bytes, then of 128.  No promotion took as long as 128.  Boxes of whole rows, with 128,
+ * took 132.7, 483.5 and 129.8 in the first column.
  *	8 x 32K	 132.5 140.6 131.1	32 x 8K	130.1 139.8 129.4	8 query and 2 KV heads:
  *	8 x 128K 487.2 518.3 483.5	8 x 8K	 41.9  43.7  41.9	64 x 2K	41.9 43.7 42.4
  *	64 x 4K	 129.3 139.3 129.2				32 x 2K	26.9 27.6 27.0
@@ -132,15 +133,13 @@
  * busy until then.  First keys come after 4 to 9 us, as all multiprocessors ask at once.
  *
  * Kernels that only read, in the pattern of this one or in another, against this one, cuDNN and
- * FlashAttention 3 in one process, us; an empty launch takes 4.4:
+ * FlashAttention 3 in one process, us (another run: decode_sm90.cu).  An empty launch takes 4.4:
  *	8 x 32K	 122.5 130.4 131.1 131.5	64 x 4K	122.6 128.9 126.7 134.3
  *	8 x 128K 473.0 487.6 481.0 488.9	32 x 8K	122.6 128.7 126.7 132.8
  *	8 query and 2 KV heads: 64 x 2K		 34.8  38.5  37.9  41.2
- * In a kernel of eight warps and TMA, with equal stretches, 128 thread blocks took 128.3 for
- * 8 x 32K and 132, of which 4 were idle, 130.4.  The idle ones were in two groups of
- * multiprocessors that share a way to the memory, and the full groups ended 5 us later.  The kernel
- * of eight warps and nothing else, which took 128.7, had 128, too.  This kernel took 130.6 with 128
- * and 130.8 with 132.  On another H200 kernels that only read took 2 % longer with 128 than 132.
+ * Where thread blocks idle, others end later: decode_sm90.cu gains 2 us at 8 x 32K if it launches
+ * 128 of them, not 132 of which 4 idle.  This kernel gains nothing: 130.6 with 128, 130.8 with 132.
+ * On another H200 kernels that only read took 2 % longer with 128 than with 132.
  *
  * When 1 x 2K took 8.0, the launch took 0.7, finding the work 1.4, the first keys 2.7, arithmetic
  * 0.9 and adding up spans 2.3.  As few thread blocks as the longest stretch allows: 32 and 64 x 2K

@@ -9,11 +9,11 @@
  * of each.  The ring of tiles is filled across spans, as their sums have memory of their own.  If
  * crews have whole segments, neighbours run at the same time, as they are heads of one request.
  *
- * Even stretches may be MORE longer than the mean, as they spare sums of parts.  Some
+ * Even stretches may be longer than the mean by MORE bytes, as they spare sums of parts.  Some
  * multiprocessors idle then.  If the host expects even stretches, it launches no thread blocks for
- * these.  Their place matters: 132 thread blocks of which 4 idle took 130.4 for 8 x 32K, 128 took
- * 128.3.  The idle ones were in two of the groups (GPCs) that share a way to the memory, and the
- * full groups ended 5 us later.  Nothing but time depends on it.
+ * these.  Where they idle matters: 132 thread blocks, of which 4 idle, took 130.4 for 8 x 32K; 128
+ * took 128.3.  Multiprocessors of a group (GPC) share a way to the memory.  The idle ones were in
+ * two groups, and the full groups ended 5 us later.  Results do not depend on it.
  *
  * The producer looks up its first pages before it knows whether stretches are even, since they
  * nearly always are.  It tells the crew of a span when copies of the first tile are under way.
@@ -235,7 +235,7 @@ static __device__ __forceinline__ void run_producer(const struct decode_args &a,
 	announce(sm, turn, t, lane);
 }
 
-/* A warp has read a tile. */
+/* Give back a tile that a warp has read. */
 template <int D>
 static __device__ __forceinline__ void release(struct smem<D> &sm, int at, int lane)
 {
@@ -244,7 +244,7 @@ static __device__ __forceinline__ void release(struct smem<D> &sm, int at, int l
 		mbarrier_arrive(&sm.tiles.empty[sm.tiles.stage(at)]);
 }
 
-/* Make a warp's values from row n on zeros: p is 0 there, but they could be infinite. */
+/* Set a warp's values from row n on to zero: their weights are 0, but they could be infinite. */
 template <int D>
 static __device__ __forceinline__ void clear_past(char *v, int n, int lane)
 {
@@ -258,7 +258,7 @@ static __device__ __forceinline__ void clear_past(char *v, int n, int lane)
 	__syncwarp();
 }
 
-/* What the producer says next, when it has. */
+/* Wait for what the producer says next. */
 template <int D>
 static __device__ __forceinline__ const struct turn &wait_turn(struct smem<D> &sm, int turn)
 {
@@ -266,7 +266,7 @@ static __device__ __forceinline__ const struct turn &wait_turn(struct smem<D> &s
 	return sm.said[sm.turns.stage(turn)];
 }
 
-/* Take it over.  By all threads of the crew. */
+/* Take over what it says, so that it may say more.  By all threads of the crew. */
 template <int D>
 static __device__ __forceinline__ struct turn take_turn(struct smem<D> &sm, int turn)
 {

@@ -38,7 +38,8 @@ char *store_file_uri(const char *path, const char *query);
 /* Whether the file's last rows may be in a log beside it, which is not there: the file was copied
  * while another program wrote it. */
 bool store_file_lacks_log(const char *path);
-/* Warn of that.  A program that was killed while it closed the file leaves it so, and whole. */
+/* Warn of that.  The file may be whole nevertheless: a program that was killed while it closed the
+ * file leaves it without a log, too. */
 void store_file_warn_log(const char *path);
 /* Whether the file has no table: the first program to write it ended before.  A copy of a file
  * that is written has some. */

@@ -27,7 +27,7 @@
 
 enum { HOLD_NS = 20000000 };
 
-#define SEEN_SHARE 0.6 /* of the time of graphs, then the tracer sees the kernels that have ended */
+#define SEEN_SHARE 0.6 /* of the time of graphs: then the tracer reads what has ended */
 #define FAST_PACE 0.75 /* of learn_pace(): less than 1, as it may change */
 
 /* clang-format off */

@@ -23,13 +23,16 @@
  *                        reads the most: 64 x 4 thread blocks take 1024 means of 512 bytes each,
  *                        128 MiB from L2
  *
- * Measured on an H200, kernel by kernel, all heads query-aware: lastq's first pass 0.90 ms, its
- * sums by block 0.04; judge and aware 0.07; the rest 0.07, with 0.02 for a second pass that finds
- * no head.  Between other kernels, on a warm chip, it takes 1.19 to 1.29 ms in all; with no head
- * query-aware 2.83 to 2.94; dense attention 11.3 to 11.7.  Of 2.93 ms with no head query-aware
- * lastq's first pass takes 1.14, its second 1.51, weigh 0.13, the sums by block 0.05, judge 0.03
- * and the rest 0.07.  The products of both passes alone would take 1.36 ms at the 810 TFLOP/s that
- * products reach (proxyattn_sm90.cu), 12 % of dense attention.
+ * With no head query-aware it takes 2.30 ms on an H200 after a rest of 0.15 s, where dense
+ * attention takes 10.7.  Without a rest it takes 2.53, and dense attention 12.5.  The products of
+ * both passes alone would take 1.36 ms at 810 TFLOP/s, which products reach after a rest
+ * (proxyattn_sm90.cu): 13 % of dense attention.
+ *
+ * Older runs on an H200, where dense attention took 11.3 to 11.7 ms: with all heads query-aware it
+ * took 1.19 to 1.29 in all.  Kernel by kernel lastq's first pass took 0.90, its sums by block 0.04;
+ * judge and aware 0.07; the rest 0.07, with 0.02 for a second pass that finds no head.  With no
+ * head query-aware it took 2.93: lastq's first pass 1.14, its second 1.51, weigh 0.13, the sums by
+ * block 0.05, judge 0.03 and the rest 0.07.
  */
 #include "config.h"
 #include "kernels/select/flexprefill/flexprefill.h"

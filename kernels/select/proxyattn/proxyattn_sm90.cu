@@ -34,10 +34,10 @@
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 96 KiB and two stages
  *
  * Measured on an H200, for the example in proxyattn_device.cu on normal values: 2890 cycles of a
- * step.  Products alone take 2080, with ffma and VIMNMX3 as many, with fadd, too, 2260; with an
- * eighth of the products 2480.  Power sets the clock.  After a rest products alone run at 1.64 GHz
- * and take 2.0 ms, 810 TFLOP/s.  When the GPU has worked for long, they run at 1.4 GHz and take 2.4
- * ms, and all of this at 1.53 to 1.6 GHz.
+ * step.  Products alone take 2080, and as many with ffma and VIMNMX3; with fadd, too, they take
+ * 2260.  All of it with an eighth of the products takes 2480.  Power sets the clock.  After a rest
+ * products alone run at 1.64 GHz and take 2.0 ms, 810 TFLOP/s.  When the GPU has worked for long,
+ * they run at 1.4 GHz and take 2.4 ms, and all of this at 1.53 to 1.6 GHz.
  *
  * What bounds it, in a loop of three other warps beside products that take 64.0 cycles each, cycles
  * of a scheduler for one warp's instruction or key, alone and beside them:
@@ -48,8 +48,8 @@
  *   the same, every eighth ex2 a polynomial of degree 5     7.5  14.4
  *   every fourth ex2 a polynomial of degree 3               7.8  13.8, and a product takes 73
  *
- * So a scheduler's 256 keys of a step take 2048 cycles for 172 beside the products, then 697 for
- * the rest: 2745 cycles.  Each ffma of a polynomial delays the tensor cores by .8 cycles.
+ * A scheduler has 256 keys of a step.  It weighs 172 in the 2048 cycles of the products, and the
+ * others in 697 more: 2745 cycles.  Each ffma of a polynomial delays the tensor cores by .8 cycles.
  *
  * Tried, cycles of a step:
  *
