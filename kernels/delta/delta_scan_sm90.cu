@@ -50,9 +50,9 @@
  *   copies and v without the chain                                      1158   334
  *   the chain alone with two products, as if W = T exp(g) k were free    796   251
  *
- * keys takes 300 before it.  So keys and the bare chain take 631, and with two products 551.  Two
- * multiprocessors of a cluster pass on 21.3 bytes a cycle, by st.async or by TMA: S and u take 1153
- * cycles of each chunk.
+ * The kernel before it, keys, takes 300.  So both take 631 with the bare chain, and 551 with two
+ * products.  Two multiprocessors of a cluster pass on 21.3 bytes a cycle, by st.async or by TMA: S
+ * and u take 1153 cycles of each chunk.
  *
  * Failed experiments:
  *

@@ -117,8 +117,8 @@ enum ar_status decode_enqueue(const struct attn_call *call, int heads,
 			      const struct block_lists *lists, struct ar_err *err);
 
 /* The same over piece lists.  They ascend, and hold no piece past the row's own.  Without a mask,
- * lists of all pieces give what every block gives: the bits in C, on GPUs at head size 256.  Under
- * a mask lists->heads is at most 16.
+ * lists of all pieces give what all blocks give.  They give the same bits in C, and on GPUs at head
+ * size 256.  Under a mask lists->heads is at most 16.
  * Windows, sinks and keys with positions of their own: enqueue fails with AR_USAGE. */
 enum ar_status decode_pieces_ref(const struct attn_call *call, const struct piece_lists *lists,
 				 struct ar_err *err);
