@@ -501,8 +501,8 @@ __device__ __forceinline__ void consume_tiles(struct stream<C> *s, const struct 
 	}
 }
 
-/* Ask for what the chain of loads before the first product begins with: the tile, and the pages if
- * they are few.  By a warp, while barriers are made. */
+/* Prefetch the first tile's description to L2, and the batch's page numbers if they are few.  The
+ * first product waits for both.  Called by one warp, while another makes the barriers. */
 __device__ __forceinline__ void ask_ahead(const struct params *p)
 {
 	const int lane = threadIdx.x % 32;

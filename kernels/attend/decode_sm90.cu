@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode attention on Hopper, over all blocks or over lists of blocks.  The line of units, spans,
- * parts and their sums are those of decode_sm80.cu, whose head describes them.
+ * Decode attention on Hopper, over all blocks or over lists of blocks.  The head of decode_sm80.cu
+ * describes the line of units, spans, parts and their sums.  They are the same here.
  *
  * A thread block has a multiprocessor.  Its crew of eight warps shares tiles of 128 keys, 16 a
  * warp: each warp has its own online softmax.  One more warp, the producer, asks for tiles by TMA,
@@ -58,7 +58,7 @@ template <int D, int PAGE> constexpr int UNIT = 2 * PAGE * D * (int)sizeof(bf16_
 template <int D> constexpr int SLOTS = 4 * 128 / D;
 constexpr int TURNS = 2;
 
-/* What the producer tells the crew of a span.  cut.n 0: there is none any more. */
+/* A message of the producer to the crew about its next span.  cut.n is 0 after the last span. */
 struct turn {
 	struct span p;
 	struct cut cut;
@@ -109,7 +109,7 @@ static __device__ __forceinline__ int load_pages(const struct decode_args &a, co
 	return page[LISTS ? a.lists.block[list_of(a, p).at + next] : next];
 }
 
-/* Tell the crew of a span, or with cut.n 0 of the end. */
+/* Send message t to the crew; see struct turn. */
 template <int D>
 static __device__ __forceinline__ void announce(struct smem<D> &sm, int &turn,
 						const struct turn &t, int lane)
@@ -169,8 +169,9 @@ static __device__ __forceinline__ void produce(const struct decode_args &a, cons
 	}
 }
 
-/* What the warp that asks for tiles does.  If stretches are even, it looks for its first pages
- * while lengths are under way.  Otherwise as run_spans(). */
+/* Run the producer: find the spans of this thread block, copy their tiles, and tell the crew.  If
+ * stretches are even, its first pages are loaded before the lengths are known.  If they are not,
+ * spans are found as in run_spans(). */
 template <int D, int PAGE, int LISTS>
 static __device__ __forceinline__ void run_producer(const struct decode_args &a,
 						    struct smem<D> &sm, const CUtensorMap *k,
@@ -258,7 +259,7 @@ static __device__ __forceinline__ void clear_past(char *v, int n, int lane)
 	__syncwarp();
 }
 
-/* Wait for what the producer says next. */
+/* Wait for message number `turn` of the producer, and return it in shared memory. */
 template <int D>
 static __device__ __forceinline__ const struct turn &wait_turn(struct smem<D> &sm, int turn)
 {
@@ -266,7 +267,8 @@ static __device__ __forceinline__ const struct turn &wait_turn(struct smem<D> &s
 	return sm.said[sm.turns.stage(turn)];
 }
 
-/* Take over what it says, so that it may say more.  By all threads of the crew. */
+/* Copy message number `turn`, and free its place for a later one.  Called by all threads of the
+ * crew. */
 template <int D>
 static __device__ __forceinline__ struct turn take_turn(struct smem<D> &sm, int turn)
 {
@@ -314,7 +316,8 @@ static __device__ __forceinline__ void run_tiles(struct smem<D> &sm, int keys,
 	}
 }
 
-/* What a warp of the crew does.  The next span's queries are loaded before the sums of this one. */
+/* Run a warp of the crew: attend to all spans of this thread block.  It loads the queries of the
+ * next span before it adds up this one. */
 template <int D, int LISTS>
 static __device__ __forceinline__ void run_crew(const struct decode_args &a, struct smem<D> &sm,
 						const struct crew &crew, int warp, int lane)

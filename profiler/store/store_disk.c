@@ -28,8 +28,8 @@ static const struct {
 	{ 0x19830326, "BeeGFS" }, { 0x01021997, "9P" },
 };
 
-/* Those of FUSE, by the type of the mount; "fuse" does not tell what it is.  Others are
- * local, such as fuseblk and fuse.mergerfs. */
+/* Kinds of FUSE that count as a network, by the type in the table of mounts.  Type "fuse" names no
+ * kind, so it counts.  All other kinds are local, such as fuseblk and fuse.mergerfs. */
 static const char *const fuse_networks[] = {
 	"fuse",		 "virtiofs",	   "fuse.sshfs",     "fuse.glusterfs",	  "fuse.ceph",
 	"fuse.s3fs",	 "fuse.rclone",	   "fuse.ceph-fuse", "fuse.gcsfuse",	  "fuse.blobfuse2",

@@ -644,8 +644,9 @@ static enum ar_status run_staged(void *ctx, bool whole, bool *late, struct ar_er
 	return st;
 }
 
-/* What the host took to enqueue, as a share of the time that it has: for layers one by one half of
- * gpu_ns, which the GPU takes to run them; for a graph the time of the one before. */
+/* Return the host's time to enqueue, as a share of the time that it has.  Layers one by one (pad 0)
+ * have half of gpu_ns, the GPU's time for all of them.  A graph has the GPU's time for the graph
+ * before it.  The largest share of the graphs counts. */
 static double pace_of(const struct cuda *c, int pad, int64_t gpu_ns)
 {
 	const int64_t *at = c->clock.enqueued_ns;

@@ -112,7 +112,8 @@ struct run_command {
 	const struct run_setting {
 		const char *name, *value;
 	} * setting; /* options of the run that it sets, ended by name NULL; or NULL */
-	/* Those of --costs, if it has read them already; NULL: it has not, or there are none. */
+	/* The costs of --costs, if the command has read them.  NULL: it has not, or there is no
+	 * --costs. */
 	const struct costs *costs;
 	/* Check the given options and set more, before the options of the run are checked; may be
 	 * NULL. */
