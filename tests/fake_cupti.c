@@ -29,6 +29,7 @@ void fake_launch(const char *name, uint32_t corr, uint64_t start, uint64_t end)
 {
 	cupti_kernel *k = &kernel[n_kernel++];
 
+	fake.waiting = n_kernel;
 	memset(k, 0, sizeof *k);
 	k->kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 	k->name = name;
@@ -245,9 +246,10 @@ static void put(const void *record, size_t n, size_t stride)
 
 CUptiResult cuptiActivityFlushAll(uint32_t flag)
 {
-	(void)flag;
 	if (fake.flush)
 		return (CUptiResult)fake.flush;
+	fake.forced += flag == CUPTI_ACTIVITY_FLAG_FLUSH_FORCED;
+	fake.waiting = 0;
 	for (unsigned i = n_kernel; i-- > 0;)
 		put(&kernel[i], sizeof kernel[i], KERNEL_BYTES);
 	for (unsigned i = 0; i < n_scope; i++)

@@ -12,7 +12,8 @@ struct fake_cupti {
 	int subscribed, finalized, kinds, calls, callbacks, depth; /* open resources */
 	int zeroed; /* the caller promised zeroed buffers */
 	int dirty;  /* buffers that were not zero */
-	size_t dropped;
+	int forced; /* flushes that took kernels which may still run */
+	size_t dropped, waiting; /* waiting: kernels whose records nobody has got */
 };
 
 struct fake_cupti *fake_cupti(void);

@@ -229,6 +229,35 @@ static void test_many_nodes(void)
 	prof_close(p);
 }
 
+static void test_ahead(void)
+{
+	struct prof *p = open_prof();
+	const struct prof_kernel *k;
+	struct ar_err err = { 0 };
+	int forced = fake->forced;
+	size_t n;
+
+	prof_phase(p, 2, PHASE_NORM);
+	launch("first", 20, 100, 200);
+	launch("second", 21, 200, 300);
+	is_int((long)fake->waiting, 2, "two kernels have ended");
+	prof_ahead(p);
+	is_int((long)fake->waiting, 0, "their records are read ahead");
+	is_int(fake->forced, forced, "... and none of a kernel that runs");
+	launch("third", 22, 300, 400);
+	prof_collect(p, &k, &n, NULL);
+	ok(n == 3 && k[0].corr == 20 && k[1].corr == 21 && k[2].corr == 22 && k[0].layer == 2 &&
+		   k[2].layer == 2,
+	   "they are collected with the later ones, each once and with its phase");
+	is_int(prof_loss(p)->late + prof_loss(p)->unattributed, 0, "none counts as lost");
+	fake->flush = 12;
+	prof_ahead(p);
+	fake->flush = 0;
+	ok(prof_collect(p, &k, &n, &err) == AR_NODEV,
+	   "a failure is an error of the next collection");
+	prof_close(p);
+}
+
 static void test_losses(void)
 {
 	struct prof *p = open_prof();
@@ -350,6 +379,7 @@ static void test_fake(void)
 	test_attribution();
 	test_graph();
 	test_many_nodes();
+	test_ahead();
 	test_losses();
 	test_many();
 	test_faults();
