@@ -10,9 +10,9 @@ struct fake_cupti {
 	uint32_t version;
 	int subscribe, enable, push, flush, node; /* results of these calls; 0: success */
 	int subscribed, finalized, kinds, calls, callbacks, depth; /* open resources */
-	int zeroed; /* the caller promised zeroed buffers */
-	int dirty;  /* buffers that were not zero */
-	int forced; /* flushes that took kernels which may still run */
+	int zeroed;		 /* the caller promised zeroed buffers */
+	int dirty;		 /* buffers that were not zero */
+	int forced;		 /* flushes that took kernels which may still run */
 	size_t dropped, waiting; /* waiting: kernels whose records nobody has got */
 };
 
