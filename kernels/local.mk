@@ -164,6 +164,7 @@ check_PROGRAMS += \
   tests/t-layer tests/t-layer-gpu tests/t-layer-rows-gpu \
   tests/t-share-gpu \
   tests/t-method tests/t-method-gpu \
+  tests/t-multiply \
   tests/t-plan \
   tests/t-refusals \
   tests/t-select tests/t-select-gpu \
