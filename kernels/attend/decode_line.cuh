@@ -235,10 +235,18 @@ static __device__ struct span find_unit(const struct decode_args &a, int u, int 
 	}
 }
 
-/* Each crew has `least` units, the first `more` crews one more. */
+/* n crews have `least` units, the first `more` of them one more. */
 struct shares {
-	int least, more;
+	int n, least, more;
 };
+
+/* The shares of all units.  Without any, no crew has one. */
+static __device__ __forceinline__ struct shares shares_of(int total, int crews)
+{
+	const int n = min(total, crews), least = n ? div_int(total, n) : 0;
+
+	return { n, least, total - least * n };
+}
 
 static __device__ __forceinline__ int share_begin(const struct shares &s, int i)
 {

@@ -654,7 +654,7 @@ decode(const struct decode_args a)
 	if (even && teams > 1)
 		crew = { teams, team, 0, (int)blockIdx.x };
 	run_spans<PAGE, LISTS, BOUNDED, SKIPS>(
-		a, even, own.units, total, min(total, crews), lane, crew,
+		a, even, own.units, total, crews, lane, crew,
 		[&](const struct span &p, const struct cut &c) {
 			run_span<D, PAGE, LISTS, BOUNDED, PLACED, SKIPS>(
 				a, p, c, crew, (union team_smem<D> *)smem);

@@ -195,15 +195,13 @@ static __device__ __forceinline__ void run_producer(const struct decode_args &a,
 		pages = load_pages<LISTS>(a, p, p.blk, lane);
 	const struct lane_sum own = lane_units<PAGE, LISTS, false, false>(a, lane);
 	const int total = warp_sum(own.units) * item_segments<LISTS>(a);
-	const int n = min(total, (int)gridDim.x);
 	const bool even = is_even(a.even, __reduce_max_sync(ALL, own.most), total,
 				  MORE / UNIT<D, PAGE> * a.even.crews);
 
 	if (!even) {
-		s.least = div_int(total, n);
-		s.more = total - s.least * n;
+		s = shares_of(total, (int)gridDim.x);
 		u = share_begin(s, crew.id);
-		end = crew.id < n ? share_begin(s, crew.id + 1) : u;
+		end = crew.id < s.n ? share_begin(s, crew.id + 1) : u;
 		some = u < end;
 		if (some) {
 			p = find_unit<PAGE, LISTS, false, false>(a, u, own.units, lane);

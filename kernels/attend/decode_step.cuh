@@ -188,15 +188,14 @@ static __device__ __forceinline__ void next_segment(const struct decode_args &a,
 }
 
 /* Call run(span, cut) for each span of the crew; all warps of the crew do.  even: stretches end
- * with segments; otherwise the n crews have equal ones.  own: units of the lane's items; total:
- * units of all items. */
+ * with segments; otherwise all have equal ones.  own: units of the lane's items; total: units of
+ * all items. */
 template <int PAGE, int LISTS, bool BOUNDED, bool SKIPS, typename Run>
 static __device__ __forceinline__ void run_spans(const struct decode_args &a, bool even, int own,
-						 int total, int n, int lane,
+						 int total, int crews, int lane,
 						 const struct crew &crew, const Run &run)
 {
-	const int least = div_int(total, n);
-	const struct shares s = { least, total - least * n };
+	const struct shares s = shares_of(total, crews);
 	int u, end;			// units of the line, or segments of all
 	struct span p;
 
@@ -205,7 +204,7 @@ static __device__ __forceinline__ void run_spans(const struct decode_args &a, bo
 		end = min(u + a.even.segs, a.b.rows.n_req * a.n_seg);
 	} else {
 		u = share_begin(s, crew.id);
-		end = crew.id < n ? share_begin(s, crew.id + 1) : u;
+		end = crew.id < s.n ? share_begin(s, crew.id + 1) : u;
 	}
 	if (u >= end)
 		return;
