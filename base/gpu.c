@@ -22,7 +22,10 @@ static enum ar_status ask_driver(int device, struct gpu *g, struct ar_err *err)
 {
 	struct cudaDeviceProp p;
 	cudaError_t e = cudaGetDeviceProperties(&p, device);
+	int mode = cudaComputeModeDefault;
 
+	if (e == cudaSuccess)
+		e = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
 	if (e != cudaSuccess)
 		return failed(e, err);
 	snprintf(g->name, sizeof g->name, "%s", p.name);
@@ -31,6 +34,7 @@ static enum ar_status ask_driver(int device, struct gpu *g, struct ar_err *err)
 	g->smem_bytes = p.sharedMemPerBlockOptin;
 	g->l2_bytes = (size_t)p.l2CacheSize;
 	g->mem_bytes = p.totalGlobalMem;
+	g->exclusive = mode != cudaComputeModeDefault;
 	return AR_OK;
 }
 

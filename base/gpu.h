@@ -3,6 +3,7 @@
 #ifndef AR_GPU_H
 #define AR_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -17,6 +18,7 @@ struct gpu {
 	int n_sm;	   /* multiprocessors */
 	size_t smem_bytes; /* the most shared memory of a thread block */
 	size_t l2_bytes, mem_bytes;
+	bool exclusive; /* one process at a time may use it */
 };
 
 /* The calling thread's current device; *out lives as long as the process.  AR_CUDA: the driver

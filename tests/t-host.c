@@ -185,6 +185,13 @@ static void test_probe(void)
 	is_int(host_probe_apart(&got, HOST_PROBE_NO_GPU, &err), AR_OK, "... but not with memory");
 	is_int(host_probe_apart(&again, HOST_PROBE_NO_GPU, &err), AR_OK, "asked again");
 	ok(got.ns[PROBE_LOOP] > 0 && !memcmp(&got, &again, sizeof got), "... it has measured once");
+	host_probe_begin(0);
+	host_probe_begin(HOST_PROBE_NO_GPU);
+	host_probe_take();
+	host_probe_leave();
+	is_int(host_probe_apart(&again, HOST_PROBE_NO_GPU, &err), AR_OK,
+	       "its process has ended, and the result is still there");
+	ok(again.ns[PROBE_LOOP] > 0 && memcmp(&got, &again, sizeof got), "... measured anew");
 }
 
 /* What a probe reads beside four programs on the same processor, over what it reads alone: a wait

@@ -17,6 +17,7 @@
 #include "base/workspace.h"
 #include "kernels/support.h"
 #include "replay/engine/prepare.h"
+#include "replay/host/host_probe.h"
 #include "replay/ranks/world.h"
 
 static enum ar_status cuda_take(void *ctx, void *to, size_t bytes, const char *what,
@@ -166,7 +167,9 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	if (device >= n)
 		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change %s", device,
 			       n - 1, c->env.world ? "--devices" : "--device");
+	host_probe_take(); /* while this process has no context */
 	CU(cudaSetDevice(device));
+	host_probe_leave(); /* the memory that is free from now on is this run's */
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
 	CU(cudaGetDeviceProperties(&prop, device));
 	describe_gpu(&prop, &c->device.gpu);

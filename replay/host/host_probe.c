@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The process that measures launches makes its context while this one starts its driver, which
+ * takes half as long while another process uses the GPU.  It measures while this one waits for it.
+ */
 #include "config.h"
 #include "replay/host/host_probe.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/forked.h"
 
-enum ar_status host_probe(struct probe *p, int device, struct ar_err *err)
+/* wait, ctx: see host_probe_launches(). */
+static enum ar_status probe_when(struct probe *p, int device, void (*wait)(void *ctx), void *ctx,
+				 struct ar_err *err)
 {
 	enum ar_status st;
 
@@ -16,10 +24,16 @@ enum ar_status host_probe(struct probe *p, int device, struct ar_err *err)
 	if (st || device == HOST_PROBE_NO_GPU)
 		return st;
 #if HAVE_CUDA
-	return host_probe_launches(p, device, err);
+	return host_probe_launches(p, device, wait, ctx, err);
 #else
+	(void)wait, (void)ctx;
 	return ar_fail(err, AR_NODEV, "GPU %d: this program was built without CUDA", device);
 #endif
+}
+
+enum ar_status host_probe(struct probe *p, int device, struct ar_err *err)
+{
+	return probe_when(p, device, NULL, NULL, err);
 }
 
 struct answer {
@@ -28,69 +42,110 @@ struct answer {
 	struct probe p;
 };
 
-/* In the child: write the answer to the pipe. */
-static void tell(int device, int to)
+/* read(), again where a signal ends it. */
+static bool read_all(int from, void *to, size_t n)
 {
-	struct answer a = { 0 };
+	ssize_t got;
 
-	a.st = host_probe(&a.p, device, &a.err);
-	_exit(write(to, &a, sizeof a) != sizeof a);
+	while ((got = read(from, to, n)) < 0 && errno == EINTR)
+		;
+	return got == (ssize_t)n;
 }
 
-/* The process that measures. */
+/* In the child: wait until the parent has shut down its side, or is gone. */
+static void wait_for_parent(void *parent)
+{
+	char none;
+
+	read_all(*(const int *)parent, &none, 1);
+}
+
+/* In the child: write the answer to the socket, which is closed when the GPU has been left. */
+static void tell(int device, int parent)
+{
+	struct answer a = { 0 };
+	bool told;
+
+	a.st = probe_when(&a.p, device, wait_for_parent, &parent, &a.err);
+	told = write(parent, &a, sizeof a) == sizeof a;
+#if HAVE_CUDA
+	if (device != HOST_PROBE_NO_GPU)
+		host_probe_reset();
+#endif
+	_exit(!told);
+}
+
+/* The process that measures.  fd: the socket to it, -1: there is none. */
 static struct {
-	bool begun;
-	int device, from;
-} process;
+	int device, fd;
+	bool has_told;
+	struct answer a;
+} process = { .fd = -1 };
+
+static void drop_process(void)
+{
+	if (process.fd >= 0)
+		close(process.fd);
+	process.fd = -1;
+	process.has_told = false;
+}
 
 void host_probe_begin(int device)
 {
 	pid_t child;
-	int fd[2];
+	int end[2];
 
-	if (process.begun && process.device == device)
+	if (process.fd >= 0 && process.device == device)
 		return;
-	if (process.begun)
-		close(process.from);
-	process.begun = false;
-	if (fflush(NULL) || pipe(fd))
+	drop_process();
+	if (fflush(NULL) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, end))
 		return;
 	child = fork_apart(); /* what has used the GPU takes long to end */
-	if (!child)
-		tell(device, fd[1]);
-	close(fd[1]);
-	process.begun = child > 0;
+	if (!child) {
+		close(end[0]);
+		tell(device, end[1]);
+	}
+	close(end[1]);
 	process.device = device;
-	process.from = fd[0];
-	if (!process.begun)
-		close(fd[0]);
+	process.fd = end[0];
+	if (child < 0)
+		drop_process();
+}
+
+void host_probe_take(void)
+{
+	if (process.fd < 0 || process.has_told)
+		return;
+	shutdown(process.fd, SHUT_WR);
+	process.has_told = read_all(process.fd, &process.a, sizeof process.a);
 }
 
 enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err)
 {
-	static int asked = HOST_PROBE_NO_GPU - 1;
-	static struct probe known;
-	struct answer a = { .st = AR_IO };
-	ssize_t n = -1;
+	enum ar_status st;
 
-	*p = known;
-	if (asked == device)
-		return AR_OK;
 	host_probe_begin(device);
-	if (process.begun) {
-		n = read(process.from, &a, sizeof a);
-		close(process.from);
-		process.begun = false;
-	}
-	if (n != sizeof a)
+	host_probe_take();
+	if (!process.has_told) {
+		drop_process();
 		return ar_fail(err, AR_IO,
 			       "cannot measure how fast this host is: its process ended without a "
 			       "result");
-	if (a.st) {
-		*err = a.err;
-		return a.st;
 	}
-	asked = device;
-	*p = known = a.p;
-	return AR_OK;
+	st = process.a.st;
+	*p = process.a.p;
+	if (st) {
+		*err = process.a.err;
+		drop_process();
+	}
+	return st;
+}
+
+void host_probe_leave(void)
+{
+	char end;
+
+	host_probe_take();
+	if (process.fd >= 0)
+		read_all(process.fd, &end, 1);
 }

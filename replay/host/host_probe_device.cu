@@ -46,7 +46,8 @@ out:
 
 } // namespace
 
-enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *err)
+enum ar_status host_probe_launches(struct probe *p, int device, void (*wait)(void *ctx), void *ctx,
+				   struct ar_err *err)
 {
 	enum ar_status st = AR_OK;
 	cudaStream_t s = NULL;
@@ -58,6 +59,8 @@ enum ar_status host_probe_launches(struct probe *p, int device, struct ar_err *e
 	st = record_graph(s, &exec, err);
 	if (st)
 		goto out;
+	if (wait)
+		wait(ctx);
 	for (int i = 0; i < ROUNDS; i++) {
 		const double since = now_ns();
 
@@ -82,4 +85,9 @@ out:
 	if (s)
 		cudaStreamDestroy(s);
 	return st;
+}
+
+void host_probe_reset(void)
+{
+	cudaDeviceReset();
 }

@@ -14,13 +14,22 @@ static size_t next_apart(const struct run *r, size_t i)
 	return next < r->in.n_runs && r->session.o.ranks == RUN_RANKS_ONE ? next : i;
 }
 
+static bool is_apart(const struct run *r, size_t i)
+{
+	return r->in.n_runs > 1 || run_plugin(&r->in, i);
+}
+
+bool run_has_one_process(const struct run *r)
+{
+	return r->session.o.ranks == RUN_RANKS_ONE && !is_apart(r, 0);
+}
+
 static enum ar_status run_one(struct run *r, size_t i, struct ar_err *err)
 {
 	if (r->session.o.ranks == RUN_RANKS_LOCAL)
 		return run_method_ranks(r, i, err);
-	return r->in.n_runs > 1 || run_plugin(&r->in, i) ?
-		       run_method_apart(r, i, next_apart(r, i), err) :
-		       run_method_here(r, i, err);
+	return is_apart(r, i) ? run_method_apart(r, i, next_apart(r, i), err) :
+				run_method_here(r, i, err);
 }
 
 /* A method with a selector from a file has a process of its own, which may fail: the others go

@@ -424,9 +424,9 @@ static bool has_this_host(const struct run_session *s)
 	       (!strcmp(s->o.host_speed, "auto") && (!s->backend || s->backend->uses_gpu));
 }
 
-/* Measure this host: its GPU as well where kernels run on it. */
-static enum ar_status measure_host(const struct run_session *s, struct probe *here,
-				   struct ar_err *err)
+/* The GPU that a probe of this host launches on: where kernels run.  *exclusive: it has one process
+ * at a time. */
+static int probed_gpu(const struct run_session *s, bool *exclusive)
 {
 	int64_t device = 0;
 	struct gpu gpu;
@@ -435,8 +435,17 @@ static enum ar_status measure_host(const struct run_session *s, struct probe *he
 	if (s->world)
 		device = world_device(s->world);
 	if ((s->backend && !s->backend->uses_gpu) || gpu_ask((int)device, &gpu, NULL))
-		device = HOST_PROBE_NO_GPU;
-	return host_probe_apart(here, (int)device, err);
+		return HOST_PROBE_NO_GPU;
+	*exclusive = gpu.exclusive;
+	return (int)device;
+}
+
+static enum ar_status measure_host(const struct run_session *s, struct probe *here,
+				   struct ar_err *err)
+{
+	bool unused;
+
+	return host_probe_apart(here, probed_gpu(s, &unused), err);
 }
 
 /* Let in->host take as long as this one. */
@@ -515,13 +524,11 @@ enum ar_status run_load_host(struct run_inputs *in, const struct run_session *s,
 	return st;
 }
 
-/* A bad file fails before anything runs.  A host is measured while this process is without CUDA and
- * a profiler. */
+/* A bad file fails before anything runs. */
 static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 {
 	const struct run_options *o = &s->o;
 	const char *speed = o->host_speed;
-	struct probe here;
 	struct host unused;
 	enum ar_status st = AR_OK;
 
@@ -535,9 +542,30 @@ static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 			       "host-speed has no effect with --host none; leave it out");
 	if (strcmp(o->host, "auto") != 0)
 		st = host_load_file(&unused, o->host, err);
-	if (st || !strcmp(o->host, "none") || !has_this_host(s))
-		return st;
-	return measure_host(s, &here, err);
+	return st;
+}
+
+/* Begin to measure the host while this process is without CUDA and a profiler.  Where it runs
+ * methods in other processes, they share the result, so wait for it.  Elsewhere the backend says
+ * when it may be measured. */
+static enum ar_status probe_early(const struct run *r, struct ar_err *err)
+{
+	const struct run_session *s = &r->session;
+	bool exclusive = false;
+	struct probe here;
+	enum ar_status st;
+	int device;
+
+	if (!strcmp(s->o.host, "none") || !has_this_host(s))
+		return AR_OK;
+	device = probed_gpu(s, &exclusive);
+	host_probe_begin(device);
+	if (run_has_one_process(r) && !exclusive && !s->match)
+		return AR_OK;
+	st = host_probe_apart(&here, device, err);
+	if (exclusive)
+		host_probe_leave();
+	return st;
 }
 
 /* Load the inputs of kernels, except inputs that depend on the trace. */
@@ -666,6 +694,8 @@ static enum ar_status load_all(struct run *r, struct ar_err *err)
 		st = draw_captures(in, &s->o, err);
 	if (!st && kernels)
 		st = prepare_inputs(in, &s->o, err);
+	if (!st)
+		st = probe_early(r, err);
 	if (!st && s->match)
 		st = s->tuner->tune(s->match, r, err);
 	return st;

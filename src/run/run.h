@@ -310,6 +310,8 @@ double run_pairs_left(const struct run *r);
 /* all.c: describe the command, check the files that later methods read, run all methods that are
  * left, and write --json.  Several methods have a process each. */
 enum ar_status run_all(struct run *r, struct ar_err *err);
+/* Whether this process runs the only method itself. */
+bool run_has_one_process(const struct run *r);
 
 /* setup.c.  describe: set the options, the setup and the time that a database keeps.  AR_NOMEM.
  * setup: the options that two runs must share to be compared, as JSON text.  The caller frees it.
