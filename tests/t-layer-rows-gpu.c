@@ -308,9 +308,11 @@ static void test_gemm(void)
 	struct rng r = { 18 };
 	struct gemm *g;
 	struct ar_err err;
-	enum ar_status st = gemm_open(&g, NULL, &err);
+	enum ar_status st;
 	bool plain = true, bias = true, exact = true;
 
+	gemm_load_early();
+	st = gemm_open(&g, NULL, &err);
 	if (st && (st != AR_NODEV || (required && !strcmp(required, "1"))))
 		bail_out("%s", err.msg);
 	if (st) {

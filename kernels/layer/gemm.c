@@ -2,6 +2,7 @@
 #include "config.h"
 #include "kernels/layer/gemm.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include <cublasLt.h>
@@ -71,6 +72,29 @@ out:
 	return st;
 }
 
+static enum ar_status load(const struct dynlib_sym *syms, struct ar_err *err)
+{
+	return dynlib_load("libcublas.so." CUDA_MAJOR, "ATTNREPLAY_CUBLAS", syms, err);
+}
+
+static void *load_early(void *syms)
+{
+	struct ar_err later; /* gemm_open() says it */
+
+	load(syms, &later);
+	return NULL;
+}
+
+/* The loader has a lock, so nobody joins the thread. */
+void gemm_load_early(void)
+{
+	static struct dynlib_sym none[] = { { NULL, NULL } };
+	pthread_t thread;
+
+	if (!pthread_create(&thread, NULL, load_early, none))
+		pthread_detach(thread);
+}
+
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err)
 {
 	enum ar_status st;
@@ -87,7 +111,7 @@ enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err)
 			{ NULL, NULL },
 	};
 
-	st = dynlib_load("libcublas.so." CUDA_MAJOR, "ATTNREPLAY_CUBLAS", syms, err);
+	st = load(syms, err);
 	if (st)
 		goto out;
 	g->stream = stream;

@@ -13,6 +13,8 @@ struct gemm;
  * workspace of its own; its products go to stream.  AR_NODEV when the library is not there. */
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
 void gemm_close(struct gemm *g); /* NULL is fine */
+/* Let a thread load the library while the caller makes a context; gemm_open() waits for it. */
+void gemm_load_early(void);
 
 /* c[i] = a[i] w[i]^T + bias[i] for i < n_batch: a [m][k], w [n][k], bias [n], c [m][n], each
  * row-major.  The matrices of a batch lie one after another.  bf16, summed in fp32. */

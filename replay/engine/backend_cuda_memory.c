@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/workspace.h"
+#include "kernels/layer/gemm.h"
 #include "kernels/support.h"
 #include "replay/engine/prepare.h"
 #include "replay/host/host_probe.h"
@@ -315,6 +316,8 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->env = *env;
 	c->opts = *(const struct cuda_opts *)opts;
 	c->clock.stale = true;
+	if (!env->attention_only)
+		gemm_load_early();
 	c->clock.enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->clock.enqueued_ns);
 	st = c->clock.enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
