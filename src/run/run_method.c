@@ -193,14 +193,16 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
 /* Set *n to the number of blocks to allocate: the scheduler's pool.  Without shared pages a backend
  * stores a block once for each request that shares it.  So with a prefix cache it then gets room
  * for the largest requests that can run together: at most what fits the device, and at least the
- * pool.  Of a pool that an engine would have it gets no more than these requests need or, with
- * shared pages, all requests. */
+ * pool.  Of a pool that was not asked for it gets no more than these requests need or, with shared
+ * pages, all requests: to allocate the rest and to free it takes a tenth of a second.  A GPU's pool
+ * shrinks where blocks_pages() has a page to waste for each request, and no evictor takes more. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
 	const int64_t fit = backend_fit_blocks(s->backend, s->self);
-	const bool less = fit == BACKEND_ANY_BLOCKS && !s->o.limits.num_blocks;
 	struct sched_limits l = in->limits;
+	const bool few = (int64_t)in->trace->n <= l.max_seqs && !l.evict;
+	const bool less = !s->o.limits.num_blocks && (fit == BACKEND_ANY_BLOCKS || few);
 	enum ar_status st;
 	int64_t ample;
 
