@@ -592,6 +592,14 @@ struct staged {
 	struct iter_cost *cost;
 };
 
+/* Wait until a time, or until the GPU has run all: rows may take less long than those before. */
+static void wait_while_running(const struct cuda *c, int64_t until)
+{
+	while (now_ns() < until && cudaStreamQuery(c->device.stream) == cudaErrorNotReady)
+		;
+	cudaGetLastError(); /* what is not ready is no error */
+}
+
 /* Wait for the rows that run.  Where they run from the same graphs as those before, let the tracer
  * see the first kernels meanwhile. */
 static enum ar_status wait_traced(struct cuda *c, int pad, struct ar_err *err)
@@ -601,8 +609,7 @@ static enum ar_status wait_traced(struct cuda *c, int pad, struct ar_err *err)
 	enum ar_status st;
 
 	if (pad && pad == t->ran_rows && t->early) {
-		while (now_ns() < from + (int64_t)(SEEN_SHARE * (double)t->ran_ns))
-			;
+		wait_while_running(c, from + (int64_t)(SEEN_SHARE * (double)t->ran_ns));
 		prof_ahead(c->env.prof);
 	}
 	st = cuda_wait(c, err);
