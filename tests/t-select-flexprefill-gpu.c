@@ -331,6 +331,9 @@ static void run_all(void)
 	run_case(shape[2].s, 3, 2, (int[]){ 4096 - 100, 4096 - 200 }, (int[]){ 101, 200 });
 	run_case(shape[1].s, 5, 3, (int[]){ 0, 0, 100 }, (int[]){ 1, 100, 300 });
 	run_case(shape[3].s, 16, 2, (int[]){ 8000 - 30, 2500 }, (int[]){ 200, 140 });
+	/* more KV heads of requests than a warp has lanes */
+	run_case((struct attn_shape){ 24, 12, 64, 128 }, 6, 3, (int[]){ 500, 1000, 0 },
+		 (int[]){ 40, 200, 150 });
 	report("on both sides of where work is split");
 	for (int k = 0; k < 4; k++) /* one has equal keys only */
 		run_case(shape[0].s, (uint64_t)k + 4, 2, (int[]){ 20000 + k, 12288 - 4 + k },

@@ -8,11 +8,16 @@
 
 #include "kernels/select/lastq/lastq.h"
 
-/* (max, sum) of each row's exponentials over each segment of keys.  The maximum is in units of
- * log2.  Rows stand at the end of their pad places. */
+/*
+ * (max, sum) of each row's exponentials over each segment of keys.  The maximum is in units of
+ * log2.  Rows stand at the end of their pad places.
+ *
+ * The pages of a batch, KV head after KV head in each request, are split into equal ranges, so that
+ * multiprocessors have the same work.  A segment is what a range has of one request and KV head.
+ */
 struct lastq_parts {
-	float2 *part;		/* [lastq_first_part() + segment][query head][pad] */
-	int segment;		/* keys, at most; the segments of a request are equally long */
+	float2 *part;		/* [lastq_part()][query head of the KV head][pad] */
+	int range;		/* pages */
 	int pad;		/* 64 or 128 */
 	float *piece;		/* NULL: not asked for */
 	bool past;		/* rows see the keys before all of them */
@@ -36,20 +41,30 @@ static __device__ __forceinline__ int lastq_end(const struct lastq_parts &p,
 	return b.rows.pos0[r] + (p.past ? 0 : b.rows.row0[r + 1] - b.rows.row0[r]);
 }
 
-/* Segments of a request of `end` keys. */
-static __device__ __forceinline__ int lastq_segments(const struct lastq_parts &p, int end)
+enum {
+	LASTQ_LEAST = 128,	/* keys of a segment are multiples of it, but for the last ones */
+	LASTQ_SHARES = 128	/* of the work, where the number of multiprocessors is not known */
+};
+
+static __device__ __forceinline__ int lastq_pages(const struct attn_batch &b, int r)
 {
-	return (end + p.segment - 1) / p.segment;
+	return b.keys.page0[r + 1] - b.keys.page0[r];
 }
 
-enum { LASTQ_SEGMENT_LEAST = 128 };
-
-/* Keys of a segment, a multiple of LASTQ_SEGMENT_LEAST. */
-static __device__ __forceinline__ int lastq_segment_keys(const struct lastq_parts &p, int end)
+/* Pages of the batch before those of a request and KV head. */
+static __device__ __forceinline__ int lastq_pages_before(const struct attn_batch &b, int r,
+							 int kv_head)
 {
-	const int n = max(lastq_segments(p, end), 1), least = LASTQ_SEGMENT_LEAST;
+	return b.keys.page0[r] * b.shape.kv_heads + kv_head * lastq_pages(b, r);
+}
 
-	return ((end + n - 1) / n + least - 1) / least * least;
+/* The part of the segment with this page, the first of them 0.  before: lastq_pages_before(). */
+static __device__ __forceinline__ int lastq_part(const struct lastq_parts &p,
+						 const struct attn_batch &b, int r, int kv_head,
+						 int before, int page)
+{
+	/* segments of a range have different requests or KV heads */
+	return (before + page) / p.range + r * b.shape.kv_heads + kv_head;
 }
 
 /* The pieces of the block of a key. */
@@ -73,17 +88,10 @@ static __device__ __forceinline__ float lastq_deal(const float (&x)[2][2])
 	return (odd ? other : even) + __shfl_xor_sync(~0u, odd ? even : other, 1);
 }
 
-/* The first part of a request.  The pages before it set the place, rounded up once per request. */
-static __device__ __forceinline__ int lastq_first_part(const struct lastq_parts &p,
-						       const struct attn_batch &b, int r)
-{
-	return b.keys.page0[r] * b.shape.page_tok / p.segment + r;
-}
-
-/* Fill parts->part, and the pieces if asked for, for the last n rows of each request.  Sets
- * parts->segment.  qmap: q in boxes of 64 rows of a head. */
+/* Fill parts->part, and the pieces if asked for, for the last parts->pad rows of each request.
+ * Sets parts->range.  qmap: q in boxes of 64 rows of a head. */
 size_t lastq_rows_work_bytes(const struct attn_shape *s, const struct attn_limits *l);
-enum ar_status lastq_rows_enqueue(const struct attn_batch *b, int n, const CUtensorMap &qmap,
+enum ar_status lastq_rows_enqueue(const struct attn_batch *b, const CUtensorMap &qmap,
 				  const bf16_t *k, struct lastq_parts *parts, cudaStream_t stream,
 				  struct ar_err *err);
 

@@ -3,11 +3,11 @@
  * The last queries' rows on Hopper: (max, sum) of the exponentials of each row over a segment of
  * keys.  lastq_sm90.cu makes the rows' totals from them.
  *
- * A thread block takes a segment of one KV head's keys and 256 queries.  These are the rows of four
+ * A thread block takes segments of a KV head's keys, and 256 queries.  These are the rows of four
  * query heads of 64 places or of two of 128, and stay in shared memory.  Queries are the product's
  * rows: a thread has two rows, and keeps only their bases and sums from step to step.  So four warp
- * groups of 64 queries fit.  Warp 16 issues the copies, 128 keys a step, straight from the paged
- * cache.  Per step and group:
+ * groups of 64 queries fit.  A thread of the fifth issues the copies, 128 keys a step, straight
+ * from the paged cache.  Per step and group:
  *
  *   S = Q K^T               wgmma m64n128k16, both operands in shared memory
  *   sum += exp2(S - base)   64 values a thread, in registers: ffma, ex2 and fadd
@@ -42,15 +42,18 @@
  * at that rate, measured 0.44.  128 rows take twice as long.
  *
  * Pieces add some twenty instructions to the 200 of a thread's step, and a step of 256 queries
- * writes 2 KiB.  Tried: code of the eight warps kept apart, so that no branch stands between the
- * exponentials of a step, 1.010 ms instead of 1.017.
+ * writes 2 KiB.  With them a step takes 2920 cycles.  Segments of 8192 keys, a thread block each,
+ * took 3140: 100 for the last wave, which was not full, and 120 for the starts.  Tried: code of the
+ * eight warps kept apart, so that no branch stands between the exponentials of a step, 1.010 ms
+ * instead of 1.017; turns at issuing and four exponentials under way, 2880 cycles of a step.
  *
- *   registers   accumulators 64, of 96: a scheduler has 5 of the 17 warps
+ *   registers   accumulators 64, of 112 (setmaxnreg)
  *   shared      Q 64 KiB, four stages of K 128 KiB; at D = 256 steps of 64 keys, 128 KiB and three
  *               stages of 32 KiB, and operands take all 128 bytes that it gives in a cycle
  *
- * Nothing hides the start of a thread block, when Q arrives, so segments are long: up to MOST keys,
- * in such numbers that the thread blocks fill whole waves.
+ * Nothing hides the start of a segment, when Q arrives.  So there are as many thread blocks as
+ * multiprocessors, each with the same number of keys (lastq.cuh); most have one or two segments.
+ * Thread blocks with the other heads of the same KV heads take the same keys at the same time.
  */
 #include "config.h"
 
@@ -58,6 +61,7 @@
 #include <cmath>
 
 #include "kernels/prim/cuda.h"
+#include "kernels/prim/group_registers.cuh"
 #include "kernels/prim/ring.cuh"
 #include "kernels/prim/softmax.cuh"
 #include "kernels/prim/tensor_map.h"
@@ -73,8 +77,8 @@ namespace {
 constexpr int BOX = 64;			/* columns and rows of a TMA box */
 constexpr int GROUPS = 4;		/* of warps that compute */
 constexpr int ROWS = GROUPS * 64;
-constexpr int THREADS = GROUPS * 128 + 32;
-constexpr int LEAST = LASTQ_SEGMENT_LEAST, MOST = 8192;	/* keys of a segment */
+using registers = group_registers<GROUPS>;
+constexpr int THREADS = registers::THREADS;
 constexpr float LIMIT = 0x1p60f;
 
 template <int D> constexpr int KEYS = D == 256 ? 64 : 128;	/* of a step */
@@ -84,7 +88,7 @@ template <int D> constexpr int STAGES = D == 256 ? 3 : 4;
 template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][ROWS][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS<D>][BOX];
-	uint64_t q_full;
+	uint64_t q_full, q_empty;
 	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
@@ -93,44 +97,87 @@ static_assert(SMEM_BYTES<128> <= 227 * 1024 && SMEM_BYTES<256> <= 227 * 1024, "s
 struct args {
 	struct attn_batch b;
 	struct lastq_parts parts;
-	int n;			/* rows that take part, at most parts.pad */
 };
 
-/* The work of a thread block. */
+/* The work of a thread block: pages [page, stop) of a range, for some query heads of each KV head.
+ */
+struct share {
+	int page, stop;
+	int head, groups;	/* the first of a KV head; of warps that have queries */
+};
+
+/* What it has of one request and KV head. */
 struct spot {
-	int r, end, n;		/* request; the end of its keys, rows that take part */
-	int segment;		/* its keys are [first, stop); a step begins at first */
-	int first, stop;
+	int r, end;		/* request, the end of its keys */
+	int first, stop;	/* keys [first, stop); a step begins at first */
 	int kv_head, head;	/* the first of its query heads */
-	int groups;		/* of warps that have queries */
+	int part;		/* lastq_part() */
 };
 
-__device__ __forceinline__ struct spot spot_of(const struct args &a)
+__device__ __forceinline__ struct share share_of(const struct args &a)
 {
 	const struct attn_shape &s = a.b.shape;
 	const int group = s.q_heads / s.kv_heads, slots = ROWS / a.parts.pad;
-	const int slabs = gridDim.x / s.kv_heads, at = (int)blockIdx.x % slabs * slots;
-	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
-	const int end = lastq_end(a.parts, a.b, r);
-	const int segment = blockIdx.y, len = lastq_segment_keys(a.parts, end);
-	const int kv_head = (int)blockIdx.x / slabs;
+	const int head = (int)blockIdx.x * slots, page = (int)blockIdx.y * a.parts.range;
 
-	return { r, end, min(a.n, rows), segment, segment * len, min(segment * len + len, end),
-		 kv_head, kv_head * group + at, min(group - at, slots) * a.parts.pad / 64 };
+	return { page, min(page + a.parts.range, a.b.keys.n_page * s.kv_heads), head,
+		 min(group - head, slots) * a.parts.pad / 64 };
 }
 
+/* Find the request with this page, in the order of lastq_pages_before(). */
+__device__ __forceinline__ int request_of(const struct attn_batch &b, int page)
+{
+	int r = 0;
+
+	for (int over = b.rows.n_req; over - r > 1;) {
+		const int middle = (r + over) / 2;
+
+		if (b.keys.page0[middle] * b.shape.kv_heads <= page)
+			r = middle;
+		else
+			over = middle;
+	}
+	return r;
+}
+
+/* Move the next segment from the share to *w.  Returns false if there is none. */
+__device__ __forceinline__ bool next_spot(const struct args &a, struct share &s, struct spot &w)
+{
+	const struct attn_shape &x = a.b.shape;
+	const int round = LASTQ_LEAST / x.page_tok;
+
+	while (s.page < s.stop) {
+		const int r = request_of(a.b, s.page), pages = lastq_pages(a.b, r);
+		const int at = s.page - lastq_pages_before(a.b, r, 0);
+		const int kv_head = at / pages, page = at % pages;
+		const int n = min(pages - page, s.stop - s.page);
+
+		w.r = r;
+		w.end = lastq_end(a.parts, a.b, r);
+		w.first = (page + round - 1) / round * LASTQ_LEAST;
+		w.stop = min((page + n + round - 1) / round * LASTQ_LEAST, w.end);
+		w.kv_head = kv_head;
+		w.head = kv_head * (x.q_heads / x.kv_heads) + s.head;
+		w.part = lastq_part(a.parts, a.b, r, kv_head, s.page - page, w.first / x.page_tok);
+		s.page += n;
+		if (w.first < w.stop && a.b.rows.row0[r] < a.b.rows.row0[r + 1])
+			return true;
+	}
+	return false;
+}
+
+/* at: steps before this segment's.  Returns the steps after it. */
 template <int D>
-__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
-					const struct spot &w, const CUtensorMap *qmap,
-					const CUtensorMap *kmap)
+__device__ __forceinline__ int copy(struct smem<D> &s, const struct args &a, const struct spot &w,
+				    int groups, int at, const CUtensorMap *qmap,
+				    const CUtensorMap *kmap)
 {
 	constexpr int BOXES = KEYS<D> / BOX;
 	const int shift = __ffs(a.b.shape.page_tok) - 1, pad = a.parts.pad;
 	const int32_t *page = a.b.keys.page + a.b.keys.page0[w.r];
-	int at = 0;
 
-	mbarrier_expect_tx(&s.q_full, w.groups * 64 * D * 2);
-	for (int i = 0; i < w.groups * 64; i += 64)
+	mbarrier_expect_tx(&s.q_full, groups * 64 * D * 2);
+	for (int i = 0; i < groups * 64; i += 64)
 		for (int c = 0; c < D / BOX; c++)
 			tma_load_3d(s.q[c][i], qmap, &s.q_full, c * BOX, w.head + i / pad,
 				    a.b.rows.row0[w.r + 1] - pad + i % pad);
@@ -154,6 +201,22 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 			for (int c = 0; c < D / BOX; c++)
 				tma_load_2d(s.k[st][c][i * BOX], kmap, full, c * BOX, y[i]);
 	}
+	return at;
+}
+
+template <int D>
+__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
+					struct share share, const CUtensorMap *qmap,
+					const CUtensorMap *kmap)
+{
+	int at = 0, phase = 0;		/* steps so far; of the barriers of Q */
+	struct spot w;
+
+	while (next_spot(a, share, w)) {
+		mbarrier_wait(&s.q_empty, phase ^ 1);
+		at = copy<D>(s, a, w, share.groups, at, qmap, kmap);
+		phase ^= 1;
+	}
 }
 
 /* Compute acc = Q K^T of a step for this group's queries, and release the keys. */
@@ -162,7 +225,9 @@ __device__ __forceinline__ void multiply(float (&acc)[KEYS<D> / 2], struct smem<
 					 struct ring<STAGES<D>> *ring, int step, int group)
 {
 	const uint64_t queries = wgmma_desc(s.q[0][group * 64], 16, 1024);
-	const uint64_t keys = wgmma_desc(s.k[ring->stage(step)], 16, 1024);
+	uint64_t keys = wgmma_desc(s.k[ring->stage(step)], 16, 1024);
+
+	asm volatile("" : "+l"(keys));	/* so that the sums below are sums */
 
 	ring->consumer_wait(step);
 	wgmma_fence();
@@ -299,15 +364,17 @@ __device__ __forceinline__ void add_pieces(struct rows &t, const float (&acc)[N]
 			to[-i * stride] *= ex2(before - after);
 }
 
+/* at: steps before this segment's.  Returns the steps after it. */
 template <int D, bool PIECES>
-__device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
-					const struct spot &w)
+__device__ __forceinline__ int weigh(struct smem<D> &s, const struct args &a, const struct spot &w,
+				     int at)
 {
 	const int group = warp_group();
 	const int lane = threadIdx.x % 32, pad = a.parts.pad;
 	const int place = threadIdx.x / 32 * 16 + lane / 4, head = w.head + place / pad;
-	const size_t at = lastq_first_part(a.parts, a.b, w.r) + w.segment;
-	float2 *const part = a.parts.part + (at * a.b.shape.q_heads + head) * pad + place % pad;
+	const int of_group = a.b.shape.q_heads / a.b.shape.kv_heads;
+	float2 *const part = a.parts.part + ((size_t)w.part * of_group + head % of_group) * pad +
+			     place % pad;
 	/* of row lane / 2 % 2 of the two, and half lane % 2 */
 	const ptrdiff_t stride = (ptrdiff_t)a.b.shape.q_heads * LASTQ_PIECES;
 	float *piece = PIECES ? lastq_piece(a.parts, a.b, w.r, w.first, head) +
@@ -324,9 +391,10 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 	/* keep the address in a register; otherwise each step derives it anew */
 	asm volatile("" : "+l"(ring));
 
-	mbarrier_wait(&s.q_full, 0);
 	for (int key = w.first; key < w.stop; key += KEYS<D>, step++) {
-		multiply<D>(acc, s, ring, step, group);
+		multiply<D>(acc, s, ring, at + step, group);
+		if (key + KEYS<D> >= w.stop && threadIdx.x % 128 == 0)
+			mbarrier_arrive(&s.q_empty);
 		if (key + KEYS<D> > w.end - pad)	/* may hold keys past a row */
 			hide(acc, t, key);
 		if constexpr (PIECES) {
@@ -347,9 +415,24 @@ __device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
 		if (lane % 4 == 0)
 			part[8 * r] = make_float2(top, sum);
 	}
+	return at + step;
 }
 
-/* grid (KV head and slab of 256 queries, segment, request) */
+template <int D, bool PIECES>
+__device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a,
+					struct share share)
+{
+	int at = 0, phase = 0;
+	struct spot w;
+
+	while (next_spot(a, share, w)) {
+		mbarrier_wait(&s.q_full, phase);
+		at = weigh<D, PIECES>(s, a, w, at);
+		phase ^= 1;
+	}
+}
+
+/* Grid (slab of 256 queries of a KV head, range). */
 template <int D, bool PIECES>
 __global__ void __launch_bounds__(THREADS, 1)
 lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
@@ -359,20 +442,23 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	extern __shared__ char raw[];
 	/* an offset: a pointer made from an integer would lose its address space and load slower */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
-	const struct spot w = spot_of(a);
+	const struct share share = share_of(a);
 
-	if (w.first >= w.stop || !w.n)
-		return;
 	if (threadIdx.x == 0) {
 		mbarrier_init(&s.q_full, 1);
-		s.ring.init(1, w.groups);
+		mbarrier_init(&s.q_empty, share.groups);
+		s.ring.init(1, share.groups);
 		fence_barrier_init();
 	}
 	__syncthreads();
-	if (threadIdx.x < w.groups * 128)
-		consume<D, PIECES>(s, a, w);
-	else if (threadIdx.x == GROUPS * 128)
-		produce<D>(s, a, w, &qmap, &kmap);
+	if (threadIdx.x >= GROUPS * 128) {
+		setmaxnreg_dec<registers::COPY>();
+		if (threadIdx.x == GROUPS * 128)
+			produce<D>(s, a, share, &qmap, &kmap);
+	} else if (warp_group() < share.groups) {
+		setmaxnreg_inc<registers::COMPUTE>();
+		consume<D, PIECES>(s, a, share);
+	}
 #else
 	__trap();
 #endif
@@ -380,30 +466,32 @@ lastq_rows(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 
 /* ---- launch ---- */
 
-/* Choose the keys of a segment, if each segment has n thread blocks. */
-int segment_keys(const struct attn_batch *b, int n)
+int slabs_of(const struct attn_shape *s, int pad)
 {
-	const int64_t keys = (int64_t)b->keys.n_page * b->shape.page_tok;
+	const int slots = ROWS / pad;
 
-	if (!b->n_sm)
-		return MOST;
-	const int64_t full = (int64_t)MOST * b->n_sm, waves = (keys * n + full - 1) / full;
-	/* a segment of each request may be short */
-	const int64_t room = waves * b->n_sm / n - b->rows.n_req;
-	const int64_t even = room > 0 ? (keys + room - 1) / room : MOST;
+	return (s->q_heads / s->kv_heads + slots - 1) / slots;
+}
 
-	return even < MOST ? (int)((even + LEAST - 1) / LEAST * LEAST) : MOST;
+/* Choose the pages of a range, so that ranges fill the multiprocessors once. */
+int range_pages(const struct attn_batch *b, int slabs)
+{
+	const int n = (b->n_sm ? b->n_sm : LASTQ_SHARES) / slabs;
+	const int pages = b->keys.n_page * b->shape.kv_heads;
+	const int even = n ? (pages + n - 1) / n : pages, least = LASTQ_LEAST / b->shape.page_tok;
+
+	return even > least ? even : least;
 }
 
 template <int D, bool PIECES = false>
-enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_t *k, int n,
+enum ar_status launch(const struct args &a, const CUtensorMap &qmap, const bf16_t *k,
 		      cudaStream_t stream, struct ar_err *err)
 {
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, BOX };
-	const int keys = a.b.keys.max_kv_blk * a.b.shape.page_tok;
-	const dim3 grid(n, (keys + a.parts.segment - 1) / a.parts.segment, a.b.rows.n_req);
+	const int pages = a.b.keys.n_page * a.b.shape.kv_heads, range = a.parts.range;
+	const dim3 grid(slabs_of(&a.b.shape, a.parts.pad), (pages + range - 1) / range);
 	CUtensorMap kmap;
 	enum ar_status st = tensor_map(&kmap, k, 2, dim, box, err);
 
@@ -419,31 +507,24 @@ out:
 
 }
 
-/* Room for the parts.  Segments shorter than MOST fill at most the waves that longer ones would
- * begin. */
 size_t lastq_rows_work_bytes(const struct attn_shape *s, const struct attn_limits *l)
 {
-	const size_t whole = (size_t)l->max_page * s->page_tok / MOST;
-	const size_t more = l->max_req > l->n_sm ? l->max_req : l->n_sm;
+	const size_t ranges = l->n_sm ? l->n_sm : LASTQ_SHARES;
 
-	return (whole + more) * s->q_heads * LASTQ_MAX * sizeof(float2);
+	return (ranges + (size_t)l->max_req * s->kv_heads) * (s->q_heads / s->kv_heads) *
+	       LASTQ_MAX * sizeof(float2);
 }
 
-enum ar_status lastq_rows_enqueue(const struct attn_batch *b, int n, const CUtensorMap &qmap,
+enum ar_status lastq_rows_enqueue(const struct attn_batch *b, const CUtensorMap &qmap,
 				  const bf16_t *k, struct lastq_parts *parts, cudaStream_t stream,
 				  struct ar_err *err)
 {
-	const int group = b->shape.q_heads / b->shape.kv_heads, slots = ROWS / parts->pad;
-	const int blocks = b->shape.kv_heads * ((group + slots - 1) / slots);
-
-	parts->segment = segment_keys(b, blocks);
-	const struct args a = { *b, *parts, n };
+	parts->range = range_pages(b, slabs_of(&b->shape, parts->pad));
+	const struct args a = { *b, *parts };
 
 	switch (b->shape.head_dim) {
-	case 64: return (parts->piece ? launch<64, true> : launch<64>)
-			(a, qmap, k, blocks, stream, err);
-	case 128: return (parts->piece ? launch<128, true> : launch<128>)
-			(a, qmap, k, blocks, stream, err);
-	default: return launch<256>(a, qmap, k, blocks, stream, err);
+	case 64: return (parts->piece ? launch<64, true> : launch<64>)(a, qmap, k, stream, err);
+	case 128: return (parts->piece ? launch<128, true> : launch<128>)(a, qmap, k, stream, err);
+	default: return launch<256>(a, qmap, k, stream, err);
 	}
 }

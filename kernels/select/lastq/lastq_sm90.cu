@@ -13,13 +13,14 @@
  * sums compute the same product.  For sums it is K Q^T: keys are the product's rows and queries its
  * columns, so that a column adds up in a thread.
  *
- * A thread block takes a unit, up to 4096 keys of one KV head, and 256 queries: the rows of four
- * query heads of 64 places or of two of 128.  Units are shorter if there would be fewer units than
- * multiprocessors.  A head's rows stand at the end of its PAD places; places without a row have a
- * total of +inf, hence probability 0.  If only some heads are wanted, thread blocks take the wanted
- * ones in order.  Thread blocks left without a head exit.
+ * A thread block takes units, keys of one KV head with 256 queries: the rows of four query heads of
+ * 64 places or of two of 128.  There are as many thread blocks as multiprocessors, and each has the
+ * same number of keys, in few units (lastq_units.cuh).  If only some heads are wanted, units take
+ * the wanted ones in order.  A head's rows stand at the end of its PAD places; places without a row
+ * have a total of +inf, hence probability 0.
  *
- * Warp group 0 is the producer: one thread issues copies.  Each other group has a head.  A step is
+ * Warp group 0 is the producer: a warp finds the next unit while the others work, and one thread
+ * issues copies.  Each other group has a head.  A step is
  * wgmma m64n64 or m64n128 of 64 keys; the next step's product runs while this one's scores are
  * worked on.  The four warps of a group take 16 keys of a step each, from four adjoining strips of
  * the unit.  So a warp's keys follow each other from step to step.  A thread adds up its part of a
@@ -37,7 +38,7 @@
  * so strips pass nothing to each other.  All sums have a fixed order.
  *
  * Registers of a consumer's thread for 64 places: 112, with two accumulators of 32, 16 totals and
- * 14 parts of diagonals.  For 128 places: 240, with two of 64, 32 and 30.  Little is left.  If they
+ * 14 parts of diagonals.  For 128 places: 232, with two of 64, 32 and 30.  Little is left.  If they
  * do not suffice, the compiler makes products wait for each other; -Xptxas=-v tells.
  *
  * Budget of a step of all groups at D = 128, in cycles of a multiprocessor, for heads of 64 and of
@@ -54,13 +55,30 @@
  * (1 GiB) is read once, 0.25 ms.  128 rows take twice that.  There blocks reads 128 MiB of pieces,
  * 0.03 ms.
  *
- * Measured on an H200: sums 0.57 ms for 64 rows, blocks 0.04.  Tried for 64 rows: groups of two
- * heads, 0.65; one accumulator, 0.63; a pair's columns and diagonals in the next pair, 0.65.  For
- * 128 rows the compiler moves 50 of a step's exponentials behind the wait for the next product.
- * Tried there: columns through shared memory, which holds them before it, 1.39 instead of 1.28.
+ * Measured on an H200 for 128 rows, cycles of a step, the last ones with something left out:
+ *
+ *   products alone 1030, and with all but the exponentials 1590
+ *   all of it                                              1730
+ *   columns 1620, diagonals 1670, seven eighths of the products 1240
+ *
+ * A loop beside busy tensor cores (lastq_rows_sm90.cu) takes 13.1 cycles of a scheduler for ffma,
+ * ex2 and two fadd, and 8.4 without them.  By that, 78 of a scheduler's 128 values fit into the
+ * 1024 cycles of the products, and the others take 415: 1440 cycles.  The rest is that a scheduler
+ * has two warps: while one issues, waits or passes values to other lanes, the other is alone.
+ *
+ * Units of 4096 keys took 2080 cycles for each step that counts.  Of these 1735 were its own, 215
+ * the steps in which diagonals begin early, 60 the last wave of thread blocks, which was not full,
+ * and 70 the starts of 16 thread blocks.  Now it is 1810: 20 for diagonals, and 60 because thread
+ * blocks do not end together.
+ *
+ * Tried for 64 rows: groups of two heads, 0.65 ms instead of 0.57; one accumulator, 0.63; a pair's
+ * columns and diagonals in the next pair, 0.65.  For 128 rows the compiler moves 50 of a step's
+ * exponentials behind the wait for the next product.  Tried there: columns through shared memory,
+ * which holds them before it, 1.39 ms instead of 1.28; four exponentials under way, in the order of
+ * diagonals, 1760 cycles instead of 1705, and six the same.
  */
 #include "config.h"
-#include "kernels/select/lastq/lastq.cuh"
+#include "kernels/select/lastq/lastq_units.cuh"
 
 #include <cfloat>
 #include <cmath>
@@ -84,9 +102,9 @@ constexpr int QUERIES = 256;
 constexpr int STRIPS = 4;
 constexpr int RUN = 16;			/* keys of a strip in a step */
 constexpr int KEYS = STRIPS * RUN;
-constexpr int UNIT = 4096, LEAST_UNIT = 256;
+constexpr int LEAST_SHARE = 256;	/* keys */
 template <int PAD> constexpr int GROUPS = QUERIES / PAD;	/* of warps that compute */
-template <int PAD> using registers = group_registers<GROUPS<PAD>>;
+template <int PAD> using registers = group_registers<GROUPS<PAD>, PAD == 128 ? 40 : 32>;
 template <int PAD> constexpr int THREADS = registers<PAD>::THREADS;
 
 /* A row of diagonals: the last eight keys of the pair before, then the diagonals that ended in a
@@ -97,11 +115,20 @@ constexpr int RUN_BLOCKS = 8, BLOCKS_THREADS = 256;
 
 template <int D> constexpr int STAGES = D == 256 ? 2 : 8;
 
+/* Keys for a slab of queries. */
+struct unit {
+	struct lastq_unit of;
+	int len;		/* keys of a strip */
+	int from, steps;	/* of the ring, before this unit and in it */
+};
+
 template <int D> struct alignas(1024) smem {
 	bf16_t q[D / BOX][QUERIES][BOX];
 	bf16_t k[STAGES<D>][D / BOX][KEYS][BOX];
 	float skew[GROUPS<64>][STRIPS][8][SKEW_ROW];
-	uint64_t q_full;
+	struct lastq_share share;
+	struct unit unit[2];	/* in turn */
+	uint64_t q_full, q_empty;
 	struct ring<STAGES<D>> ring;
 };
 template <int D> constexpr int SMEM_BYTES = sizeof(struct smem<D>) + 1024;
@@ -116,68 +143,7 @@ struct args {
 	const int *want;	/* [request][query head]; NULL: all */
 	float *total;		/* [request][query head][PAD] log2 of the sum of exponentials */
 	int n;			/* rows that take part, at most PAD */
-	int unit;		/* keys */
 };
-
-/* The work of a thread block. */
-template <int PAD> struct unit {
-	int r, at;		/* request, and the unit's number in it */
-	int end, n;		/* the end of the keys, rows that take part */
-	int len;		/* keys of a strip */
-	int kv_head;
-	int head[GROUPS<PAD>];	/* whose rows are a group's queries; q_heads: none */
-};
-
-__device__ __forceinline__ int units_of(const struct args &a, int end)
-{
-	return (end + a.unit - 1) / a.unit;
-}
-
-template <int PAD>
-__device__ __forceinline__ struct unit<PAD> unit_of(const struct args &a)
-{
-	const int r = blockIdx.z, rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
-	const int end = lastq_end(a.parts, a.b, r);
-	const int slabs = gridDim.y / a.b.shape.kv_heads, share = max(units_of(a, end), 1) * STRIPS;
-
-	return { r, (int)blockIdx.x, end, min(a.n, rows),
-		 ((end + share - 1) / share + PAIR - 1) / PAIR * PAIR,
-		 (int)blockIdx.y / slabs, {} };
-}
-
-/* Find the wanted query head with this number in a KV head; q_heads: there is none.  By whole
- * warps. */
-__device__ __forceinline__ int nth_head(const struct args &a, int r, int kv_head, int number)
-{
-	const int heads = a.b.shape.q_heads, group = heads / a.b.shape.kv_heads;
-	const int lane = threadIdx.x % 32, first = kv_head * group;
-
-	for (int i = 0; i < group; i += 32) {
-		uint32_t bits = __ballot_sync(~0u, i + lane < group &&
-					      (!a.want || a.want[r * heads + first + i + lane]));
-
-		for (; bits && number; number--)
-			bits &= bits - 1;
-		if (bits)
-			return first + i + __ffs(bits) - 1;
-	}
-	return heads;
-}
-
-/* Choose the heads of the warp groups.  Returns how many groups have one. */
-template <int PAD>
-__device__ __forceinline__ int take_heads(const struct args &a, struct unit<PAD> &u)
-{
-	const int slab = (int)blockIdx.y % (gridDim.y / a.b.shape.kv_heads);
-	int n = 0;
-
-#pragma unroll
-	for (int i = 0; i < GROUPS<PAD>; i++) {
-		u.head[i] = nth_head(a, u.r, u.kv_head, slab * GROUPS<PAD> + i);
-		n += u.head[i] < a.b.shape.q_heads;
-	}
-	return n;
-}
 
 /* The keys of a warp: it walks from first on, and [own, stop) are its own.  ahead: how far
  * diagonals begin before. */
@@ -185,38 +151,39 @@ struct strip {
 	int first, own, stop;
 };
 
-template <int PAD>
-__device__ __forceinline__ struct strip strip_of(const struct unit<PAD> &u, int i, int ahead)
+__device__ __forceinline__ struct strip strip_of(const struct unit &u, int i, int ahead)
 {
-	const int own = (u.at * STRIPS + i) * u.len;
+	const int own = u.of.first + i * u.len;
 
-	return { max(own - ahead, 0), own, min(own + u.len, u.end) };
+	return { max(own - ahead, 0), own, min(own + u.len, u.of.stop) };
 }
 
 /* ---- producer ---- */
 
+/* By one thread. */
 template <int D, int PAD>
-__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
-					const struct unit<PAD> &u, const CUtensorMap *qmap,
-					const CUtensorMap *kmap, int groups, int ahead, int steps)
+__device__ __forceinline__ void copy(struct smem<D> &s, const struct args &a,
+				     const struct unit &u, const CUtensorMap *qmap,
+				     const CUtensorMap *kmap, int ahead)
 {
-	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.end - 1) >> shift;
-	const int32_t *page = a.b.keys.page + a.b.keys.page0[u.r];
+	const int shift = __ffs(a.b.shape.page_tok) - 1, last = (u.of.end - 1) >> shift;
+	const int32_t *page = a.b.keys.page + a.b.keys.page0[u.of.r];
 	int first[STRIPS], next[STRIPS];	/* pages of a step, a step ahead */
 
 #pragma unroll
 	for (int i = 0; i < STRIPS; i++) {
-		first[i] = strip_of<PAD>(u, i, ahead).first;
+		first[i] = strip_of(u, i, ahead).first;
 		next[i] = page[min(first[i] >> shift, last)];
 	}
-	mbarrier_expect_tx(&s.q_full, groups * PAD * D * 2);
+	mbarrier_expect_tx(&s.q_full, u.of.heads * PAD * D * 2);
 #pragma unroll
 	for (int i = 0; i < QUERIES / 64; i++)
-		for (int c = 0; c < D / BOX && i * 64 < groups * PAD; c++)
-			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX, u.head[i * 64 / PAD],
-				    a.b.rows.row0[u.r + 1] - PAD + i * 64 % PAD);
-	for (int step = 0; step < steps; step++) {
-		const int st = s.ring.stage(step);
+		for (int c = 0; c < D / BOX && i * 64 < u.of.heads * PAD; c++)
+			tma_load_3d(s.q[c][i * 64], qmap, &s.q_full, c * BOX,
+				    u.of.head[i * 64 / PAD],
+				    a.b.rows.row0[u.of.r + 1] - PAD + i * 64 % PAD);
+	for (int step = 0; step < u.steps; step++) {
+		const int st = s.ring.stage(u.from + step);
 		uint64_t *full;
 		int y[STRIPS];		/* rows of the cache; past the end, any row that exists */
 
@@ -224,11 +191,11 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 		for (int i = 0; i < STRIPS; i++) {
 			const int key = first[i] + step * RUN;
 
-			y[i] = ((next[i] * a.b.shape.kv_heads + u.kv_head) << shift) +
+			y[i] = ((next[i] * a.b.shape.kv_heads + u.of.kv_head) << shift) +
 			       (key & ((1 << shift) - 1));
 			next[i] = page[min((key + RUN) >> shift, last)];
 		}
-		full = s.ring.producer_acquire(step);
+		full = s.ring.producer_acquire(u.from + step);
 		mbarrier_expect_tx(full, KEYS * D * 2);
 #pragma unroll
 		for (int i = 0; i < STRIPS; i++)
@@ -242,23 +209,17 @@ __device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
 /* Enqueue acc = K Q^T of a step for this group's queries. */
 template <int D, int PAD>
 __device__ __forceinline__ void issue(float (&acc)[PAD / 2], struct smem<D> &s, int step,
-				      int group)
+				      const uint64_t (&queries)[D / 16])
 {
 	uint64_t keys = wgmma_desc(s.k[s.ring.stage(step)], 16, 1024);
-	uint64_t queries = wgmma_desc(s.q[0][group * PAD], 16, 1024);
 
-	/* hide the descriptors' origin; otherwise the sums below stay in registers from step to
-	 * step */
-	asm volatile("" : "+l"(keys), "+l"(queries));
+	asm volatile("" : "+l"(keys));	/* so that the sums below are sums */
 	s.ring.consumer_wait(step);
 	wgmma_fence();
 #pragma unroll
-	for (int k = 0; k < D / 16; k++) {	/* addresses in units of 16 bytes */
-		const int slab = k / 4, piece = k % 4 * 2;
-
-		wgmma_ss<PAD>(acc, keys + slab * (sizeof s.k[0][0] / 16) + piece,
-			      queries + slab * (sizeof s.q[0] / 16) + piece, k != 0);
-	}
+	for (int k = 0; k < D / 16; k++)
+		wgmma_ss<PAD>(acc, wgmma_at(keys, k / 4 * sizeof s.k[0][0] + k % 4 * 32),
+			      queries[k], k != 0);
 	wgmma_commit();
 }
 
@@ -271,27 +232,36 @@ __device__ __forceinline__ void finish(float (&acc)[N], struct smem<D> &s, int s
 	s.ring.consumer_release(step);
 }
 
-/* steps is even. */
+/* Take the steps [step, stop) of the ring; both are even.  The queries may go before the last sums
+ * are there. */
 template <int D, int PAD, typename Use>
-__device__ __forceinline__ void walk(struct smem<D> &s, int steps, int group, Use &use)
+__device__ __forceinline__ void walk(struct smem<D> &s, int step, int stop, int group, Use &use)
 {
 	float even[PAD / 2], odd[PAD / 2];
-	int step = 0;
+	uint64_t queries[D / 16];	/* 64 columns a slab, 32 bytes of each */
 
-	mbarrier_wait(&s.q_full, 0);
-	issue<D, PAD>(even, s, 0, group);
-	finish<D>(even, s, 0);
-	for (; step < steps - 2; step += 2) {
-		issue<D, PAD>(odd, s, step + 1, group);
+#pragma unroll
+	for (int k = 0; k < D / 16; k++) {
+		queries[k] = wgmma_at(wgmma_desc(s.q[0][group * PAD], 16, 1024),
+				      k / 4 * sizeof s.q[0] + k % 4 * 32);
+		/* hide their origin, or each step makes them anew; at 256 registers are short */
+		if (D < 256)
+			asm volatile("" : "+l"(queries[k]));
+	}
+	issue<D, PAD>(even, s, step, queries);
+	finish<D>(even, s, step);
+	for (; step < stop - 2; step += 2) {
+		issue<D, PAD>(odd, s, step + 1, queries);
 		use.template take<0>(even, step);
 		finish<D>(odd, s, step + 1);
-		issue<D, PAD>(even, s, step + 2, group);
+		issue<D, PAD>(even, s, step + 2, queries);
 		use.template take<1>(odd, step + 1);
 		finish<D>(even, s, step + 2);
 	}
-	issue<D, PAD>(odd, s, step + 1, group);
+	issue<D, PAD>(odd, s, step + 1, queries);
 	use.template take<0>(even, step);
 	finish<D>(odd, s, step + 1);
+	mbarrier_arrive(&s.q_empty);
 	use.template take<1>(odd, step + 1);
 }
 
@@ -327,10 +297,13 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 	const int r = blockIdx.y, head = blockIdx.x, pad = blockDim.x;
 	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r];
 	const int end = lastq_end(a.parts, a.b, r);
-	const size_t heads = a.b.shape.q_heads, stride = heads * pad;
-	const float2 *part = a.parts.part + lastq_first_part(a.parts, a.b, r) * stride +
-			     (size_t)head * pad + threadIdx.x;
-	const int n = lastq_segments(a.parts, end);
+	const int heads = a.b.shape.q_heads, group = heads / a.b.shape.kv_heads;
+	const int kv_head = head / group, before = lastq_pages_before(a.b, r, kv_head);
+	const int last = (end - 1) / LASTQ_LEAST * (LASTQ_LEAST / a.b.shape.page_tok);
+	const int first = lastq_part(a.parts, a.b, r, kv_head, before, 0);
+	const int n = end ? lastq_part(a.parts, a.b, r, kv_head, before, last) - first + 1 : 0;
+	const size_t stride = (size_t)group * pad;
+	const float2 *part = a.parts.part + first * stride + head % group * pad + threadIdx.x;
 	float2 all = make_float2(-FLT_MAX, 0);
 	float total = INFINITY;
 
@@ -340,7 +313,7 @@ __global__ void lastq_totals(const __grid_constant__ struct args a)
 			all = joined(all, part[i * stride]);
 		total = all.x + log2f(all.y);
 	}
-	a.total[(r * heads + head) * pad + threadIdx.x] = total;
+	a.total[((size_t)r * heads + head) * pad + threadIdx.x] = total;
 }
 
 /* ---- blocks ---- */
@@ -354,19 +327,19 @@ lastq_blocks(const __grid_constant__ struct args a)
 	const int rows = a.b.rows.row0[r + 1] - a.b.rows.row0[r], end = a.b.rows.pos0[r] + rows;
 	const int first = (blockIdx.x * blockDim.x + threadIdx.x) / 32 * RUN_BLOCKS;
 	const int last = min(first + RUN_BLOCKS, (end + LASTQ_MAX - 1) / LASTQ_MAX);
-	const int len = lastq_segment_keys(a.parts, end);
 	const size_t heads = a.b.shape.q_heads, at = r * heads + head;
+	const int group = a.b.shape.q_heads / a.b.shape.kv_heads, kv_head = head / group;
+	const int before_r = lastq_pages_before(a.b, r, kv_head);
 	const float4 total = ((const float4 *)(a.total + at * LASTQ_MAX))[lane];
-	const float2 *const part = a.parts.part + 4 * lane +
-		(lastq_first_part(a.parts, a.b, r) * heads + head) * LASTQ_MAX;
+	const float2 *const part = a.parts.part + 4 * lane + head % group * LASTQ_MAX;
 	const float *const piece = lastq_piece(a.parts, a.b, r, 0, head) + 4 * lane;
 	const float share = 1 / (float)min(a.n, rows);
 	float before = 0;
 
 	for (int j = max(first - 1, 0); rows && j < last; j++) {
-		const int segment = j * LASTQ_MAX / len;
+		const size_t at_part = lastq_part(a.parts, a.b, r, kv_head, before_r, j);
 		const float4 *x = (const float4 *)(piece + j * heads * LASTQ_PIECES);
-		const float4 *top = (const float4 *)(part + segment * heads * LASTQ_MAX);
+		const float4 *top = (const float4 *)(part + at_part * group * LASTQ_MAX);
 		const float4 seen = x[0], past = x[LASTQ_MAX / 4], one = top[0], two = top[1];
 		const float4 f = { ex2(one.x - total.x), ex2(one.z - total.y),
 				   ex2(two.x - total.z), ex2(two.z - total.w) };
@@ -390,11 +363,11 @@ template <int D, int PAD, bool COLUMNS> struct sums {
 	static constexpr int J = PAD / 8;
 	static constexpr int AHEAD = COLUMNS ? 0 : PAD;
 
-	const struct unit<PAD> &u;
 	const struct strip strip;
+	const int first;		/* where the strip would be at step 0 of the ring */
 	float (*const skew)[SKEW_ROW];
 	float *const row;		/* of skew, where this thread adds to it */
-	float *column, *slash;		/* of the head */
+	float *column, *slash;		/* of the head, where key 0 has its column and diagonal */
 	const float share;		/* of a row in the means */
 	const int pos, step;		/* of hide() */
 	float total[J][2];
@@ -403,24 +376,19 @@ template <int D, int PAD, bool COLUMNS> struct sums {
 	float carry[J + 1][2];
 	float part[2][2];		/* of columns, this thread's: [step of the pair][h] */
 
-	__device__ __forceinline__ sums(const struct args &a, const struct unit<PAD> &u,
+	__device__ __forceinline__ sums(const struct args &a, const struct unit &u,
 					struct smem<D> &s, int group, int warp)
-		: u(u), strip(strip_of<PAD>(u, warp, AHEAD)), skew(s.skew[group][warp]),
+		: strip(strip_of(u, warp, AHEAD)), first(strip.first - u.from * RUN),
+		  skew(s.skew[group][warp]),
 		  row(&skew[threadIdx.x % 32 / 4][6 - threadIdx.x % 4 * 2]),
-		  share(1 / (float)u.n),
-		  pos(COLUMNS && a.parts.past ? u.end - 1 : u.end - PAD),
+		  share(1 / (float)min(a.n, a.b.rows.row0[u.of.r + 1] - a.b.rows.row0[u.of.r])),
+		  pos(COLUMNS && a.parts.past ? u.of.end - 1 : u.of.end - PAD),
 		  step(!COLUMNS || !a.parts.past), carry{}
 	{
-		int head = u.head[0];
-
-#pragma unroll
-		for (int i = 1; i < GROUPS<PAD>; i++)
-			head = group == i ? u.head[i] : head;
-
-		const size_t at = (size_t)u.r * a.b.shape.q_heads + head;
+		const size_t at = (size_t)u.of.r * a.b.shape.q_heads + u.of.head[group];
 
 		column = a.out.column + at * a.out.stride;
-		slash = COLUMNS ? NULL : a.out.slash + at * a.out.stride;
+		slash = COLUMNS ? NULL : a.out.slash + at * a.out.stride + u.of.end - 1;
 #pragma unroll
 		for (int j = 0; j < J; j++) {
 			const float2 x = ((const float2 *)(a.total + at * PAD))
@@ -482,12 +450,12 @@ template <int D, int PAD, bool COLUMNS> struct sums {
 	__device__ __forceinline__ float add_diagonals(void)
 	{
 		const int lane = threadIdx.x % 32;
-		float sum = 0;
+		float sum[4];
 
 #pragma unroll
-		for (int g = 0; g < 8; g++)
-			sum += skew[g][8 + lane - g];
-		return sum;
+		for (int g = 0; g < 4; g++)
+			sum[g] = skew[2 * g][8 + lane - 2 * g] + skew[2 * g + 1][7 + lane - 2 * g];
+		return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 	}
 
 	__device__ __forceinline__ void store(float *out, int key, int at, float x)
@@ -496,13 +464,13 @@ template <int D, int PAD, bool COLUMNS> struct sums {
 			out[at] = x * share;
 	}
 
-	/* Take in one step of a pair; ODD: the second. */
+	/* Take in a step of the ring, one of a pair; ODD: the second. */
 	template <int ODD> __device__ __forceinline__ void take(float (&acc)[PAD / 2], int at)
 	{
-		const int lane = threadIdx.x % 32, first = strip.first + (at - ODD) * RUN;
-		const int key = first + lane % 4 * 8 + lane / 4, ends = first + lane;
+		const int lane = threadIdx.x % 32, from = first + (at - ODD) * RUN;
+		const int key = from + lane % 4 * 8 + lane / 4, ends = from + lane;
 
-		hide(acc, first + ODD * RUN, pos, step);
+		hide(acc, from + ODD * RUN, pos, step);
 #pragma unroll
 		for (int i = 0; i < PAD / 2; i++)
 			acc[i] = ex2(fmaf(acc[i], softmax_scale_log2<D>, -total[i / 4][i % 2]));
@@ -522,13 +490,72 @@ template <int D, int PAD, bool COLUMNS> struct sums {
 			return;
 		__syncwarp();	/* the next pair overwrites the values read */
 		*(float2 *)row = last;
-		store(slash, ends, u.end - 1 - ends, y);
+		store(slash, ends, -ends, y);
 	}
 };
 
 /* ---- kernel ---- */
 
-/* grid (unit, KV head and slab, request) */
+/* By one warp. */
+template <int D, int PAD, bool COLUMNS>
+__device__ __forceinline__ void produce(struct smem<D> &s, const struct args &a,
+					const CUtensorMap *qmap, const CUtensorMap *kmap)
+{
+	constexpr int AHEAD = sums<D, PAD, COLUMNS>::AHEAD;
+	int from = 0, phase = 0;	/* steps so far; of the barriers of q */
+
+	for (;; phase ^= 1) {
+		struct unit &u = s.unit[phase];
+
+		lastq_next_unit<GROUPS<PAD>>({ a.b, a.parts, a.want }, s.share, u.of);
+		if (!threadIdx.x && u.of.heads) {
+			const int keys = u.of.stop - u.of.first;
+
+			u.len = (keys + STRIPS * PAIR - 1) / (STRIPS * PAIR) * PAIR;
+			u.from = from;
+			u.steps = (u.len + AHEAD) / RUN;
+			from += u.steps;
+			mbarrier_wait(&s.q_empty, phase ^ 1);
+			copy<D, PAD>(s, a, u, qmap, kmap, AHEAD);
+		}
+		__syncwarp();
+		if (!u.of.heads)
+			break;
+	}
+	if (!threadIdx.x) {
+		mbarrier_wait(&s.q_empty, phase ^ 1);
+		mbarrier_arrive(&s.q_full);
+	}
+}
+
+template <int D, int PAD, bool COLUMNS>
+__device__ __forceinline__ void consume(struct smem<D> &s, const struct args &a)
+{
+	const int group = warp_group() - 1;
+	int phase = 0;
+
+	for (;; phase ^= 1) {
+		const struct unit &u = s.unit[phase];
+
+		mbarrier_wait(&s.q_full, phase);
+		const int from = u.from, stop = u.from + u.steps;
+
+		if (!u.of.heads)
+			break;
+		if (group < u.of.heads) {
+			sums<D, PAD, COLUMNS> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
+
+			walk<D, PAD>(s, from, stop, group, use);
+		} else {
+			for (int step = from; step < stop; step++) {
+				s.ring.consumer_wait(step);
+				s.ring.consumer_release(step);
+			}
+			mbarrier_arrive(&s.q_empty);
+		}
+	}
+}
+
 template <int D, int PAD, bool COLUMNS>
 __global__ void __launch_bounds__(THREADS<PAD>, 1)
 lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUtensorMap kmap,
@@ -538,34 +565,29 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 	extern __shared__ char raw[];
 	/* an offset: a pointer made from an integer would lose its address space and load slower */
 	struct smem<D> &s = *(struct smem<D> *)(raw + (-smem_addr(raw) & 1023));
-	struct unit<PAD> u = unit_of<PAD>(a);
-	constexpr int AHEAD = sums<D, PAD, COLUMNS>::AHEAD;
-	const int steps = (u.len + AHEAD) / RUN;
 
-	if (u.at >= units_of(a, u.end) || !u.n)
-		return;
-	const int groups = take_heads<PAD>(a, u);
+	struct lastq_share share;
 
-	if (!groups)
-		return;
+	if (threadIdx.x < 32)
+		share = lastq_share_of<GROUPS<PAD>>({ a.b, a.parts, a.want },
+						    LEAST_SHARE / a.b.shape.page_tok);
 	if (threadIdx.x == 0) {
+		s.share = share;
 		tma_prefetch_map(&qmap);
 		tma_prefetch_map(&kmap);
 		mbarrier_init(&s.q_full, 1);
-		s.ring.init(1, groups);
+		mbarrier_init(&s.q_empty, GROUPS<PAD> * 128);
+		s.ring.init(1, GROUPS<PAD>);
 		fence_barrier_init();
 	}
 	__syncthreads();
 	if (threadIdx.x < 128) {
 		setmaxnreg_dec<registers<PAD>::COPY>();
-		if (threadIdx.x == 0)
-			produce<D, PAD>(s, a, u, &qmap, &kmap, groups, AHEAD, steps);
-	} else if (warp_group() <= groups) {
+		if (threadIdx.x < 32)
+			produce<D, PAD, COLUMNS>(s, a, &qmap, &kmap);
+	} else {
 		setmaxnreg_inc<registers<PAD>::COMPUTE>();
-		const int group = warp_group() - 1;
-		sums<D, PAD, COLUMNS> use(a, u, s, group, threadIdx.x / 32 % STRIPS);
-
-		walk<D, PAD>(s, steps, group, use);
+		consume<D, PAD, COLUMNS>(s, a);
 	}
 #else
 	__trap();
@@ -573,20 +595,6 @@ lastq_sums(const __grid_constant__ CUtensorMap qmap, const __grid_constant__ CUt
 }
 
 /* ---- launch ---- */
-
-/* Choose the keys of a unit: whole steps, so that n thread blocks a unit fill the multiprocessors
- * once. */
-int unit_keys(const struct attn_batch *b, int n)
-{
-	const int room = b->n_sm / n - b->rows.n_req;	/* a unit of each request may be short */
-	const int64_t keys = (int64_t)b->keys.n_page * b->shape.page_tok;
-	const int64_t least = room > 0 ? (keys + room - 1) / room : UNIT;
-	const int step = STRIPS * PAIR;
-
-	if (least >= UNIT)
-		return UNIT;
-	return least < LEAST_UNIT ? LEAST_UNIT : (int)((least + step - 1) / step * step);
-}
 
 enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf16_t *q,
 			 struct ar_err *err)
@@ -600,13 +608,9 @@ enum ar_status query_map(CUtensorMap *map, const struct attn_batch *b, const bf1
 }
 
 template <int D, int PAD, bool COLUMNS>
-enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
+enum ar_status launch(const struct args &a, const bf16_t *q, const bf16_t *k, cudaStream_t stream,
 		      struct ar_err *err)
 {
-	const struct attn_shape *s = &a.b.shape;
-	const int group = s->q_heads / s->kv_heads, slots = GROUPS<PAD>;
-	const int per_unit = s->kv_heads * ((group + slots - 1) / slots);
-	const int keys = a.b.keys.max_kv_blk * s->page_tok;
 	/* the size of the cache is unknown here; page numbers bound the accesses */
 	const uint64_t dim[2] = { D, INT32_MAX };
 	const uint32_t box[2] = { BOX, RUN };
@@ -617,12 +621,11 @@ enum ar_status launch(struct args a, const bf16_t *q, const bf16_t *k, cudaStrea
 		st = tensor_map(&kmap, k, 2, dim, box, err);
 	if (st)
 		return st;
-	a.unit = unit_keys(&a.b, per_unit);
 	CU(cudaFuncSetAttribute(lastq_sums<D, PAD, COLUMNS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, SMEM_BYTES<D>));
 	lastq_sums<D, PAD, COLUMNS>
-		<<<dim3((keys + a.unit - 1) / a.unit, per_unit, a.b.rows.n_req), THREADS<PAD>,
-		   SMEM_BYTES<D>, stream>>>(qmap, kmap, a);
+		<<<a.b.n_sm ? a.b.n_sm : LASTQ_SHARES, THREADS<PAD>, SMEM_BYTES<D>, stream>>>
+		(qmap, kmap, a);
 	CU_LAUNCHED();
 out:
 	return st;
@@ -675,7 +678,7 @@ enum ar_status enqueue_rows(const struct attn_batch *b, int n, bool past, const 
 	enum ar_status st = query_map(&qmap, b, q, err);
 
 	if (!st)
-		st = lastq_rows_enqueue(b, n, qmap, k, &a.parts, on, err);
+		st = lastq_rows_enqueue(b, qmap, k, &a.parts, on, err);
 	if (st)
 		return st;
 	lastq_totals<<<dim3(heads, b->rows.n_req), a.parts.pad, 0, on>>>(a);
