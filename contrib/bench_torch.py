@@ -17,8 +17,9 @@ FlashAttention 4 also runs over the same blocks, as its block-sparse tensors.  F
 decodes, from pages of 16 tokens, and the same blocks; where lists differ among the heads of a
 group, it gets expanded heads.
 
-Times are medians between CUDA events.  Launches take turns over inputs that together are larger
-than the L2 cache.  A shape that a backend refuses gets a row with a member 'error' and no time.
+Times are medians between CUDA events, after as many warm-ups as attnreplay's.  Launches take turns
+over inputs that together are larger than the L2 cache.  A shape that a backend refuses gets a row
+with a member 'error' and no time.
 """
 import argparse
 import contextlib
@@ -41,7 +42,7 @@ from later import Later
 torch, F, attention = map(Later, ("torch", "torch.nn.functional", "torch.nn.attention"))
 
 TOP = pathlib.Path(__file__).resolve().parent.parent   # samples are below
-WARM = 3
+WARM, WARM_DECODE = 3, 20     # as in src/bench/bench_device.c
 L2_TIMES = 4
 BLOCK = 128
 PAGE = 16
@@ -137,9 +138,9 @@ def n_sets(input_bytes):
     return min(max(2, -(-L2_TIMES * l2 // input_bytes)), 64)
 
 
-def measure(call, n_set, repeat):
+def measure(call, n_set, repeat, warm=WARM):
     """Median microseconds of call(set)."""
-    for i in range(WARM):
+    for i in range(warm):
         call(i % n_set)
     torch.cuda.synchronize()
     marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
@@ -148,7 +149,7 @@ def measure(call, n_set, repeat):
         torch.cuda._sleep(AHEAD_CYCLES)
     for i, (start, end) in enumerate(marks):
         start.record()
-        call((WARM + i) % n_set)
+        call((warm + i) % n_set)
         end.record()
     torch.cuda.synchronize()
     return statistics.median(start.elapsed_time(end) for start, end in marks) * 1e3
@@ -169,6 +170,7 @@ class Inputs:
         self.q = random_sets(self.n, b, hq, row["chunk"], d)
         self.k = random_sets(self.n, b, hkv, row["context"], d)
         self.v = random_sets(self.n, b, hkv, row["context"], d)
+        self.warm = WARM_DECODE if row["what"] == "decode" else WARM
 
     def expanded(self, group):
         """Keys and values repeated for every query head, for backends without grouped heads."""
@@ -194,7 +196,8 @@ def sdpa(row, inputs, impl, repeat):
     def run(k, v, **more):
         with attention.sdpa_kernel(getattr(attention.SDPBackend, BACKENDS[impl])):
             return measure(lambda i: F.scaled_dot_product_attention(
-                inputs.q[i], k[i], v[i], is_causal=causal, **more), inputs.n, repeat)
+                inputs.q[i], k[i], v[i], is_causal=causal, **more), inputs.n, repeat,
+                inputs.warm)
 
     try:
         return run(inputs.k, inputs.v, enable_gqa=group > 1), "native"
@@ -209,7 +212,8 @@ def fa3(row, inputs, impl, repeat):
     from fa3_fwd_interface import flash_attn_func
     q, k, v = by_token(inputs)
     return measure(lambda i: flash_attn_func(q[i], k[i], v[i], causal=is_causal(row, impl),
-                                             num_splits=0), inputs.n, repeat), "native"
+                                             num_splits=0), inputs.n, repeat,
+                   inputs.warm), "native"
 
 
 def fa4(row, inputs, impl, repeat):
@@ -217,7 +221,7 @@ def fa4(row, inputs, impl, repeat):
     from flash_attn.cute import flash_attn_func
     q, k, v = by_token(inputs)
     return measure(lambda i: flash_attn_func(q[i], k[i], v[i], causal=is_causal(row, impl)),
-                   inputs.n, repeat), "native"
+                   inputs.n, repeat, inputs.warm), "native"
 
 
 def workspace():
@@ -241,7 +245,8 @@ def flashinfer_decode(row, inputs, impl, repeat):
     q, k, v = by_token(inputs)
     q = [x.view(batch, row["q_heads"], dim) for x in q]
     k, v = ([x.view(batch * pages, PAGE, heads, dim) for x in some] for some in (k, v))
-    return measure(lambda i: wrapper.run(q[i], (k[i], v[i])), inputs.n, repeat), "native"
+    return measure(lambda i: wrapper.run(q[i], (k[i], v[i])), inputs.n, repeat,
+                   inputs.warm), "native"
 
 
 def dense_pairs(row, impl):
