@@ -9,7 +9,7 @@
  * of each.  The ring of tiles is filled across spans, as their sums have memory of their own.  If
  * crews have whole segments, neighbours run at the same time, as they are heads of one request.
  *
- * Even stretches may be longer than the mean by MORE bytes, as they spare sums of parts.  Some
+ * Even stretches may be longer than the mean by some bytes, as they spare sums of parts.  Some
  * multiprocessors idle then.  If the host expects even stretches, it launches no thread blocks for
  * these.  Where they idle matters: 132 thread blocks, of which 4 idle, took 130.4 for 8 x 32K; 128
  * took 128.3.  Multiprocessors of a group (GPC) share a way to the memory.  The idle ones were in
@@ -28,12 +28,21 @@
  *	64 x 2K	  38.7  38.0  38.3  41.6  34.8
  * In a model's steps 64 x 2050 take 36.1, and 36.0 before.
  *
+ * Stretches of whole segments, which have no parts, may be longer over the mean than others.  Equal
+ * ones and even ones of 128 of 132 thread blocks, and cuDNN, on two H200, alike, us:
+ *	64 x 8K  249.0 244.4 243.5	32 x 16K 246.1 243.2 244.7	64 x 10K 309.5 302.9 303.0
+ *	128 x 4K 247.9 243.4 246.5	256 x 2K 248.6 244.2 247.0	8 x 64K	 247.0 245.2 248.0
+ * The last has four parts, and gains less.  Other chips have 242.5 and 238.2 for 64 x 8K; on one of
+ * five, kernels that only read take 2 % longer with 128, which is what parts cost here.
+ *
  * What did not help: five slots of 32 KiB instead of four (8 x 32K 129.2 instead of 128.6), three
  * (64 x 4K 129.6, 128.6); boxes of whole rows (130.2, 130.4); copies for which the L2 cache asks
- * for 256 bytes (136.7, 130.2).  Small stretches at the end, drawn by thread blocks that are free:
- * 8 x 32K 134 to 144 instead of 131, 8 x 128K 494 instead of 483, as each is looked up anew.  For
- * kernels that only read, drawing gains 1 % at 8 x 128K and nothing at 8 x 32K: the memory is busy
- * until the end.  Boxes of 128 rows read keys that nobody sees: there 64 x 2050 took 37.7.
+ * for 256 bytes (136.7, 130.2); ends of the longest stretches for the thread blocks that would
+ * idle: 64 x 8K 296 instead of 243, 32 x 64K 951 (930), 8 x 64K 241.2 (241.7), 8 x 128K 471.8
+ * (471.8).  Small stretches at the end, drawn by thread blocks that are free: 8 x 32K 134 to 144
+ * instead of 131, 8 x 128K 494 instead of 483, as each is looked up anew.  For kernels that only
+ * read, drawing gains 1 % at 8 x 128K and nothing at 8 x 32K: the memory is busy until the end.
+ * Boxes of 128 rows read keys that nobody sees: there 64 x 2050 took 37.7.
  *
  * Over a kernel that only reads there is left: the first copy waits for lengths, then pages (1.8
  * us), warps are added up at the end (0.5), then parts (1.7).
@@ -52,11 +61,19 @@
 
 constexpr int CREW_WARPS = 2 * WARPS;
 constexpr int TILE_KEYS = CREW_WARPS * WARP_KEYS;
+constexpr int PARTS_MORE = 192 * 1024;		// bytes of even stretches over the mean, where
+constexpr int WHOLE_MORE = 320 * 1024;		// segments have parts, and where they have none
 constexpr int COLS = 64, ROWS = 32;		// of a box
-constexpr int MORE = 192 * 1024;		// bytes of even stretches over the mean
 template <int D, int PAGE> constexpr int UNIT = 2 * PAGE * D * (int)sizeof(bf16_t);	// its bytes
 template <int D> constexpr int SLOTS = 4 * 128 / D;
 constexpr int TURNS = 2;
+
+/* The units that even stretches may have over the mean of all crews, together. */
+template <int D, int PAGE>
+static __host__ __device__ __forceinline__ int more_of(const struct even &e)
+{
+	return (e.parts > 1 ? PARTS_MORE : WHOLE_MORE) / UNIT<D, PAGE> * e.crews;
+}
 
 /* A message of the producer to the crew about its next span.  cut.n is 0 after the last span. */
 struct turn {
@@ -196,7 +213,7 @@ static __device__ __forceinline__ void run_producer(const struct decode_args &a,
 	const struct lane_sum own = lane_units<PAGE, LISTS, false, false>(a, lane);
 	const int total = warp_sum(own.units) * item_segments<LISTS>(a);
 	const bool even = is_even(a.even, __reduce_max_sync(ALL, own.most), total,
-				  MORE / UNIT<D, PAGE> * a.even.crews);
+				  more_of<D, PAGE>(a.even));
 
 	if (!even) {
 		s = shares_of(total, (int)gridDim.x);
@@ -388,7 +405,7 @@ template <int D, int PAGE> static bool is_short(const struct decode_args &a)
 	const int most = a.b.keys.max_kv_blk, total = most * a.b.rows.n_req * a.n_seg;
 	const int longest = (most + a.even.parts - 1) / a.even.parts * a.even.segs;
 
-	return longest * a.even.crews <= total + MORE / UNIT<D, PAGE> * a.even.crews;
+	return longest * a.even.crews <= total + more_of<D, PAGE>(a.even);
 }
 
 template <int D, int PAGE, int LISTS>
