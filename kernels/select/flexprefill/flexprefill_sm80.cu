@@ -23,16 +23,19 @@
  *                        reads the most: 64 x 4 thread blocks take 1024 means of 512 bytes each,
  *                        128 MiB from L2
  *
- * With no head query-aware it takes 2.30 ms on an H200 after a rest of 0.15 s, where dense
- * attention takes 10.7.  Without a rest it takes 2.53, and dense attention 12.5.  The products of
- * both passes alone would take 1.36 ms at 810 TFLOP/s, which products reach after a rest
- * (proxyattn_sm90.cu): 13 % of dense attention.
+ * With no head query-aware it takes 2.07 ms on an H200 after a rest of 0.15 s, 19.5 % of the 10.6
+ * that dense attention takes.  Without a rest it takes 2.27, and dense attention 12.4.  Kernel by
+ * kernel: lastq's first pass 0.85, its second 1.01, its sums by block 0.04, weigh 0.10, judge 0.02,
+ * decide and mask 0.03, all others 0.02.
  *
- * Older runs on an H200, where dense attention took 11.3 to 11.7 ms: with all heads query-aware it
- * took 1.19 to 1.29 in all.  Kernel by kernel lastq's first pass took 0.90, its sums by block 0.04;
- * judge and aware 0.07; the rest 0.07, with 0.02 for a second pass that finds no head.  With no
- * head query-aware it took 2.93: lastq's first pass 1.14, its second 1.51, weigh 0.13, the sums by
- * block 0.05, judge 0.03 and the rest 0.07.
+ * The products of both passes alone would take 1.36 ms at 810 TFLOP/s, which products reach after a
+ * rest (proxyattn_sm90.cu): 13 % of dense attention.  With what values take beside them, both
+ * passes need 5590 cycles for 256 queries and 128 keys (lastq_rows_sm90.cu, lastq_sm90.cu).  They
+ * take 6530, 1.85 ms.  So 1.58 ms are the least, 14.9 % of dense attention, and it takes 1.30 times
+ * that in all.
+ *
+ * In an older run, where dense attention took 11.3 to 11.7 ms, it took 1.19 to 1.29 with all heads
+ * query-aware.
  */
 #include "config.h"
 #include "kernels/select/flexprefill/flexprefill.h"

@@ -69,7 +69,7 @@
  * Units of 4096 keys took 2080 cycles for each step that counts.  Of these 1735 were its own, 215
  * the steps in which diagonals begin early, 60 the last wave of thread blocks, which was not full,
  * and 70 the starts of 16 thread blocks.  Now it is 1810: 20 for diagonals, and 60 because thread
- * blocks do not end together.
+ * blocks do not end together.  For 64 rows both passes take 0.94 ms instead of 1.01.
  *
  * Tried for 64 rows: groups of two heads, 0.65 ms instead of 0.57; one accumulator, 0.63; a pair's
  * columns and diagonals in the next pair, 0.65.  For 128 rows the compiler moves 50 of a step's

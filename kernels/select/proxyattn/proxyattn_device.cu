@@ -20,11 +20,12 @@
  *   rows    34 MB at n = 1, read and written
  *   lines   4 bytes a row and block, written and read once: 200 / n MB
  *
- * On an H200 it takes 2.78 ms at n = 1 after a rest of 0.15 s, where dense attention takes 10.7.
- * Without a rest it takes 3.17, 0.92 at n = 4 and 0.54 at 8, and dense attention takes 12.5.  In an
- * older run at n = 1 lines took 0.07, rows 0.03, pick 0.02, need 0.01, and score all else.  The
- * products alone take 2.0 ms after a rest and 2.4 without, 19 % of dense attention
- * (proxyattn_sm90.cu).
+ * On an H200 it takes 2.69 ms at n = 1 after a rest of 0.15 s, 25.3 % of the 10.6 that dense
+ * attention takes.  Without a rest it takes 3.00, 0.89 at n = 4 and 0.53 at 8, and dense attention
+ * takes 12.4.  In an older run at n = 1 lines took 0.07, rows 0.03, pick 0.02, need 0.01, and score
+ * all else.  The products alone take 2.0 ms after a rest and 2.4 without, 19 % of dense attention.
+ * The 2745 cycles that a step of score needs with its exponentials (proxyattn_sm90.cu) are 2.33 ms,
+ * 22 %.
  */
 #include "config.h"
 #include "kernels/select/proxyattn/proxyattn.h"
