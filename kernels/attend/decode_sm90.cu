@@ -32,8 +32,20 @@
  * ones and even ones of 128 of 132 thread blocks, and cuDNN, on two H200, alike, us:
  *	64 x 8K  249.0 244.4 243.5	32 x 16K 246.1 243.2 244.7	64 x 10K 309.5 302.9 303.0
  *	128 x 4K 247.9 243.4 246.5	256 x 2K 248.6 244.2 247.0	8 x 64K	 247.0 245.2 248.0
- * The last has four parts, and gains less.  Other chips have 242.5 and 238.2 for 64 x 8K; on one of
- * five, kernels that only read take 2 % longer with 128, which is what parts cost here.
+ * The last has four parts, and gains less.  A third has, equal and even:
+ *	60 x 4K	 121.0 118.3	31 x 8K  122.7 120.8	32 x 32K 471.0 467.6	60 x 8K	 228.5 228.9
+ *	62 x 8K  236.3 232.7	30 x 8K	 119.4 118.2	64 x 16K 474.2 468.1	64 x 12K 359.0 352.7
+ * On one of eight, kernels that only read take 2 % longer with 128, which is what parts cost here.
+ *
+ * What ran before a launch, on the third: products that read 117 MB, as in a model's steps (with
+ * cuDNN), a kernel that reads 192 MB, launches of its own, and few of these since keys were written.
+ * Then copies that leave the L2 cache in the usual order.  Those that leave its order as it is take
+ * 1.0 to 1.8 longer after products:
+ *	64 x 4K	 124.6 (125.4) 124.0 124.7 125.9 149.3
+ *	8 x 32K	 126.1 (128.8) 125.8 126.5 127.2 150.9
+ *	32 x 8K	 123.6 (124.5) 123.4 123.8 125.7 148.0
+ *	8 x 128K 471.2 (472.3) 471.4 472.1 472.5 571.5
+ *	64 x 8K	 238.0 (239.0) 237.9 238.0 239.3 288.5
  *
  * What did not help: five slots of 32 KiB instead of four (8 x 32K 129.2 instead of 128.6), three
  * (64 x 4K 129.6, 128.6); boxes of whole rows (130.2, 130.4); copies for which the L2 cache asks
@@ -62,7 +74,7 @@
 constexpr int CREW_WARPS = 2 * WARPS;
 constexpr int TILE_KEYS = CREW_WARPS * WARP_KEYS;
 constexpr int PARTS_MORE = 192 * 1024;		// bytes of even stretches over the mean, where
-constexpr int WHOLE_MORE = 320 * 1024;		// segments have parts, and where they have none
+constexpr int WHOLE_MORE = 512 * 1024;		// segments have parts, and where they have none
 constexpr int COLS = 64, ROWS = 32;		// of a box
 template <int D, int PAGE> constexpr int UNIT = 2 * PAGE * D * (int)sizeof(bf16_t);	// its bytes
 template <int D> constexpr int SLOTS = 4 * 128 / D;

@@ -5,10 +5,10 @@
  * other programs in contrib/bench_torch.py, as its clock depends on that.  In the trace the layer
  * number is the repeat, so that each kernel is counted for its repeat.
  *
- * Decodes have more warm-ups.  Their keys and values leave the L2 cache first, so it still holds
- * what filled the inputs, for some 15 launches.  On an H200 the median of the first ten launches of
- * 32 x 8K is 128.3 us, of later ones 125.9, whether the process is traced or not, and however long
- * it rests.  With 60 warm-ups the first ten take 125.9.
+ * Decodes have more warm-ups, as some 15 launches are slower after their inputs were written.  On
+ * an H200 the median of the first ten of 32 x 8K is 128.3 us, of later ones 125.9, whether the
+ * process is traced or not, and however long it rests.  With 60 warm-ups the first ten take 125.9.
+ * Products or reads in between do not make later launches slow again.
  */
 #include "config.h"
 #include "src/bench/bench_load.h"
