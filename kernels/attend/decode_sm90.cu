@@ -38,9 +38,9 @@
  * On one of eight, kernels that only read take 2 % longer with 128, which is what parts cost here.
  *
  * What ran before a launch, on the third: products that read 117 MB, as in a model's steps (with
- * cuDNN), a kernel that reads 192 MB, launches of its own, and few of these since keys were written.
- * Then copies that leave the L2 cache in the usual order.  Those that leave its order as it is take
- * 1.0 to 1.8 longer after products:
+ * cuDNN), a kernel that reads 192 MB, launches of its own, and few of these since keys were
+ * written.  Then copies that leave the L2 cache in the usual order.  Those that leave its order as
+ * it is take 1.0 to 1.8 longer after products:
  *	64 x 4K	 124.6 (125.4) 124.0 124.7 125.9 149.3
  *	8 x 32K	 126.1 (128.8) 125.8 126.5 127.2 150.9
  *	32 x 8K	 123.6 (124.5) 123.4 123.8 125.7 148.0
