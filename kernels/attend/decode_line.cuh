@@ -38,7 +38,7 @@ struct entry_lists {
  * crew. */
 struct even {
 	int parts, segs;		// 0: there are none
-	int crews;
+	int crews, busy;		// of all, and those with any
 };
 
 struct decode_args {
@@ -268,8 +268,9 @@ static __device__ __forceinline__ int share_of(const struct shares &s, int u)
 static inline struct even even_of(int n_seg, int crews)
 {
 	const int parts = crews / n_seg < FAN ? crews / n_seg : FAN;
-	const struct even e = { parts ? parts : 1, parts ? 1 : (n_seg + crews - 1) / crews, crews };
+	struct even e = { parts ? parts : 1, parts ? 1 : (n_seg + crews - 1) / crews, crews, 0 };
 
+	e.busy = (n_seg * e.parts + e.segs - 1) / e.segs;
 	return 10 * n_seg * e.parts < 9 * crews * e.segs ? (struct even){} : e;
 }
 

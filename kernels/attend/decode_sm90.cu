@@ -28,8 +28,9 @@
  *	64 x 2K	  38.7  38.0  38.3  41.6  34.8
  * In a model's steps 64 x 2050 take 36.1, and 36.0 before.
  *
- * Stretches of whole segments, which have no parts, may be longer over the mean than others.  Equal
- * ones and even ones of 128 of 132 thread blocks, and cuDNN, on two H200, alike, us:
+ * Stretches of whole segments, which have no parts, may be longer over the mean if segments are
+ * alike, so that idle multiprocessors are the cause.  Equal stretches, even ones of 128 of 132
+ * thread blocks, and cuDNN, on two H200 with the same times, us:
  *	64 x 8K  249.0 244.4 243.5	32 x 16K 246.1 243.2 244.7	64 x 10K 309.5 302.9 303.0
  *	128 x 4K 247.9 243.4 246.5	256 x 2K 248.6 244.2 247.0	8 x 64K	 247.0 245.2 248.0
  * The last has four parts, and gains less.  A third has, equal and even:
@@ -73,18 +74,26 @@
 
 constexpr int CREW_WARPS = 2 * WARPS;
 constexpr int TILE_KEYS = CREW_WARPS * WARP_KEYS;
-constexpr int PARTS_MORE = 192 * 1024;		// bytes of even stretches over the mean, where
-constexpr int WHOLE_MORE = 512 * 1024;		// segments have parts, and where they have none
+constexpr int MORE = 192 * 1024;		// bytes of even stretches over the mean of all
+constexpr int IDLE_MORE = 512 * 1024;		// the same, where idle crews are the cause
 constexpr int COLS = 64, ROWS = 32;		// of a box
 template <int D, int PAGE> constexpr int UNIT = 2 * PAGE * D * (int)sizeof(bf16_t);	// its bytes
 template <int D> constexpr int SLOTS = 4 * 128 / D;
 constexpr int TURNS = 2;
 
-/* The units that even stretches may have over the mean of all crews, together. */
+/* Whether to take even stretches; most, total: as in is_even().  Where segments have no parts, they
+ * may be longer if they are alike. */
 template <int D, int PAGE>
-static __host__ __device__ __forceinline__ int more_of(const struct even &e)
+static __host__ __device__ __forceinline__ bool takes_even(const struct even &e, int most,
+							   int total)
 {
-	return (e.parts > 1 ? PARTS_MORE : WHOLE_MORE) / UNIT<D, PAGE> * e.crews;
+	if (!e.parts)
+		return false;
+	const int longest = (most + e.parts - 1) / e.parts * e.segs;
+	const int over = longest * e.crews - total;
+	const bool alike = e.parts == 1 && longest * e.busy <= total + e.busy;
+
+	return over <= (alike ? IDLE_MORE : MORE) / UNIT<D, PAGE> * e.crews;
 }
 
 /* A message of the producer to the crew about its next span.  cut.n is 0 after the last span. */
@@ -224,8 +233,7 @@ static __device__ __forceinline__ void run_producer(const struct decode_args &a,
 		pages = load_pages<LISTS>(a, p, p.blk, lane);
 	const struct lane_sum own = lane_units<PAGE, LISTS, false, false>(a, lane);
 	const int total = warp_sum(own.units) * item_segments<LISTS>(a);
-	const bool even = is_even(a.even, __reduce_max_sync(ALL, own.most), total,
-				  more_of<D, PAGE>(a.even));
+	const bool even = takes_even<D, PAGE>(a.even, __reduce_max_sync(ALL, own.most), total);
 
 	if (!even) {
 		s = shares_of(total, (int)gridDim.x);
@@ -414,10 +422,9 @@ decode_tiles(const __grid_constant__ struct decode_args a, const __grid_constant
 /* Whether stretches of requests as long as the longest may be are even. */
 template <int D, int PAGE> static bool is_short(const struct decode_args &a)
 {
-	const int most = a.b.keys.max_kv_blk, total = most * a.b.rows.n_req * a.n_seg;
-	const int longest = (most + a.even.parts - 1) / a.even.parts * a.even.segs;
+	const int most = a.b.keys.max_kv_blk;
 
-	return longest * a.even.crews <= total + more_of<D, PAGE>(a.even);
+	return takes_even<D, PAGE>(a.even, most, most * a.b.rows.n_req * a.n_seg);
 }
 
 template <int D, int PAGE, int LISTS>
@@ -441,8 +448,8 @@ static enum ar_status launch(struct decode_args a, cudaStream_t stream, struct a
 		return st;
 	grid = gpu->n_sm;
 	a.even = even_of(n_seg, gpu->n_sm);
-	if (a.even.parts && is_short<D, PAGE>(a))
-		grid = (n_seg * a.even.parts + a.even.segs - 1) / a.even.segs;
+	if (is_short<D, PAGE>(a))
+		grid = a.even.busy;
 	CU(cudaFuncSetAttribute(decode_tiles<D, PAGE, LISTS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 	decode_tiles<D, PAGE, LISTS>
