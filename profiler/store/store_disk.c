@@ -29,7 +29,8 @@ static const struct {
 };
 
 /* Kinds of FUSE that count as a network, by the type in the table of mounts.  Type "fuse" names no
- * kind, so it counts.  All other kinds are local, such as fuseblk and fuse.mergerfs. */
+ * kind, so it counts, as does a device without a line.  All other kinds are local, such as fuseblk
+ * and fuse.mergerfs. */
 static const char *const fuse_networks[] = {
 	"fuse",		 "virtiofs",	   "fuse.sshfs",     "fuse.glusterfs",	  "fuse.ceph",
 	"fuse.s3fs",	 "fuse.rclone",	   "fuse.ceph-fuse", "fuse.gcsfuse",	  "fuse.blobfuse2",
@@ -66,7 +67,7 @@ static bool read_type(const char *line, dev_t device, char type[64])
 const char *store_disk_fuse(FILE *mounts, dev_t device)
 {
 	const char *found = NULL;
-	char *line = NULL, type[64] = "";
+	char *line = NULL, type[64] = "fuse";
 	size_t n = 0;
 
 	while (getline(&line, &n, mounts) > 0)
