@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "base/stats.h"
 #include "profiler/store/store.h"
+#include "profiler/store/stored_views.h"
 #include "src/report/writer.h"
 #include "tests/alloc_fault.h"
 #include "tests/query.h"
@@ -180,6 +181,16 @@ static void ends(const char *path, const char *of, double lo, double hi, const c
 #define SPEEDUP "v_speedup WHERE run_id = 2 AND metric = 'ttft' AND percentile = 50"
 
 /* Places 1 and 39 of 0 ... 40 are the ends of 95 %. */
+/* A semicolon within a line ends no statement, such as one in a string. */
+static void test_statements(void)
+{
+	is_int((long long)stored_views_length("SELECT ';', 1;\nSELECT 2;\n"), 13,
+	       "a statement ends with its line");
+	is_int((long long)stored_views_length("SELECT 1;"), 8, "... or with the text");
+	is_int((long long)stored_views_length("SELECT 1"), 8, "... that has no semicolon");
+	is_int((long long)stored_views_length(""), 0, "no text has no statement");
+}
+
 static void test_intervals(void)
 {
 	const char *path = in_dir("intervals.db");
@@ -559,6 +570,7 @@ int main(void)
 	test_weights();
 	write_rows();
 	test_views();
+	test_statements();
 	test_intervals();
 	test_repeats();
 	test_percentiles();

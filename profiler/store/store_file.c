@@ -838,7 +838,7 @@ static enum ar_status make_one_view(sqlite3 *db, const char *path, int64_t versi
 				    struct ar_err *err)
 {
 	const char *view = strstr(store_views, "CREATE TEMP VIEW iteration_request ");
-	char *sql = sqlite3_mprintf("%.*s", (int)(strstr(view, ";\n") - view), view);
+	char *sql = sqlite3_mprintf("%.*s", (int)stored_views_length(view), view);
 	enum ar_status st = sql ? name_tables(db, path, version, err) : ar_nomem(err);
 
 	if (!st)

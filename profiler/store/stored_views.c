@@ -9,8 +9,15 @@
 /* Called with each view of the program, in order, and its SQL. */
 typedef int view_fn(sqlite3 *db, const char *name, const char *sql);
 
-/* SQLite stores the SQL of a view as views.sql has it, without TEMP and without the semicolon.
- * There a semicolon that ends a line ends a statement. */
+size_t stored_views_length(const char *sql)
+{
+	const char *end = strstr(sql, ";\n");
+	const size_t n = end ? (size_t)(end - sql) : strlen(sql);
+
+	return !end && n && sql[n - 1] == ';' ? n - 1 : n;
+}
+
+/* SQLite stores the SQL of a view as views.sql has it, without TEMP and without the semicolon. */
 static int each_view(sqlite3 *db, view_fn *call)
 {
 	static const char temp[] = "CREATE TEMP VIEW ";
@@ -18,9 +25,8 @@ static int each_view(sqlite3 *db, view_fn *call)
 
 	for (const char *s = strstr(store_views, temp); s && !rc; s = strstr(s, temp)) {
 		const size_t n = strcspn(s += strlen(temp), " ");
-		const char *end = strstr(s, ";\n");
 		char *name = sqlite3_mprintf("%.*s", (int)n, s);
-		char *sql = sqlite3_mprintf("CREATE VIEW %.*s", (int)(end - s), s);
+		char *sql = sqlite3_mprintf("CREATE VIEW %.*s", (int)stored_views_length(s), s);
 
 		rc = name && sql ? call(db, name, sql) : SQLITE_NOMEM;
 		sqlite3_free(name);

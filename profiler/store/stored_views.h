@@ -4,7 +4,13 @@
 #ifndef AR_STORED_VIEWS_H
 #define AR_STORED_VIEWS_H
 
+#include <stddef.h>
+
 #include <sqlite3.h>
+
+/* The length of the statement that sql begins with, without its semicolon.  Only a semicolon that
+ * ends a line, or the text, ends a statement. */
+size_t stored_views_length(const char *sql);
 
 /* Replace each view of the file that differs from the program's, and add those that it lacks.
  * Returns an SQLite result code. */
