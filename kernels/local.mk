@@ -59,6 +59,7 @@ libattnreplay_a_SOURCES += \
   kernels/select/flashprefill/flashprefill.c kernels/select/flashprefill/flashprefill.h \
   kernels/select/flexprefill/flexprefill.c kernels/select/flexprefill/flexprefill.h \
   kernels/select/lastq/lastq.c kernels/select/lastq/lastq.cuh kernels/select/lastq/lastq.h \
+    kernels/select/lastq/lastq_units.cuh \
   kernels/select/means/means.c kernels/select/means/means.cuh kernels/select/means/means.h \
   kernels/select/minference/minference.c kernels/select/minference/minference.h \
   kernels/select/none/none.c \
