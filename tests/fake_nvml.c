@@ -3,6 +3,7 @@
 #include "tests/fake_nvml.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
@@ -48,10 +49,12 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **gpu)
 int nvmlDeviceGetTotalEnergyConsumption(void *gpu, unsigned long long *mj)
 {
 	fake.reads++;
+	if (fake.reads == fake.slow_at)
+		usleep(50000);
 	if (gpu != &fake || (fake.fail_at && fake.reads >= fake.fail_at))
 		return NOT_SUPPORTED;
 	if (fake.reads % 3 == 0)
-		fake.mj += fake.step;
+		fake.mj += fake.step + (fake.reads == 6 ? fake.tail : 0);
 	*mj = fake.mj;
 	return 0;
 }

@@ -6,9 +6,11 @@
 struct fake_nvml {
 	int init, find, state; /* results of these calls; 0: success; state: driver and clocks */
 	int open;	       /* calls of init without shutdown */
+	int slow_at;	       /* the reading that takes 50 ms; 0: none does */
 	int reads, fail_at;    /* readings so far; from which on they fail, 0: none does */
 	unsigned long long mj, step; /* the counter; every third reading moves it by step */
-	char uuid[64];		     /* that was looked for */
+	unsigned long long tail; /* of work before the first reading: the second step has it, too */
+	char uuid[64];		 /* that was looked for */
 };
 
 struct fake_nvml *fake_nvml(void);

@@ -92,6 +92,12 @@ static void open_meter(struct energy_meter *m)
 		bail_out("%s", err.msg);
 }
 
+/* Steps of the counter lead to least, or to more where this machine is busy. */
+static bool moved(int64_t mj, int64_t least)
+{
+	return mj >= least && (mj - least) % 400 == 0;
+}
+
 /* Each reading takes three calls, until the counter moves. */
 static void test_counter(void)
 {
@@ -101,15 +107,17 @@ static void test_counter(void)
 	int64_t before = now_ns(), outer_ns;
 
 	open_meter(&m);
+	fake->tail = 1000000;
 	ok(!energy_begin(&m, IDLE_NS, &err), "counting begins");
 	outer_ns = now_ns() - before;
-	is_int(m.mj, 1800, "with the second step of the counter");
-	ok(m.idle_mw >= 400 * 1000000000ll / outer_ns && m.idle_mw <= 400 * 1000000000ll / IDLE_NS,
-	   "after %lld mW without work", (long long)m.idle_mw);
+	ok(moved(m.mj, 1002200), "with the third step of the counter");
+	ok(m.idle_mw >= 400 * 1000000000ll / outer_ns &&
+		   m.idle_mw <= (m.mj - 1001800) * 1000000000ll / IDLE_NS,
+	   "after %lld mW without the work before", (long long)m.idle_mw);
 	fake->mj += 5000;
 	before = now_ns();
 	ok(!energy_end(&m, &use, &err), "counting ends");
-	is_int(use.mj, 5400, "with the energy used, up to a step of the counter");
+	ok(moved(use.mj, 5400), "with the energy used, up to a step of the counter");
 	ok(use.ns > 0 && use.ns >= before - m.at_ns && use.ns <= now_ns() - m.at_ns,
 	   "and the time that it was used in");
 	is_int(use.idle_mw, m.idle_mw, "the idle power is told");
@@ -117,8 +125,13 @@ static void test_counter(void)
 	open_meter(&m);
 	m.idle_mw = 7;
 	ok(!energy_begin(&m, 0, &err), "counting begins again");
-	is_int(m.mj, 1400, "with the first step of the counter");
+	ok(moved(m.mj, 1400), "with the first step of the counter");
 	is_int(m.idle_mw, 7, "where the idle power is known");
+	energy_close(&m);
+	open_meter(&m);
+	fake->slow_at = 3;
+	ok(!energy_begin(&m, 0, &err), "counting begins while the driver is slow");
+	ok(moved(m.mj, 1800), "with a step that was seen when it was made");
 	energy_close(&m);
 	energy_close(&m);
 	is_int(fake->open, 0, "what is closed twice is closed once");
@@ -137,7 +150,7 @@ static void test_refusals(void)
 	struct energy_use use = { 0 };
 	struct ar_err err = { 0 };
 
-	for (int at = 1; at <= 6; at++) {
+	for (int at = 1; at <= 9; at++) {
 		open_meter(&m);
 		fake->fail_at = at;
 		refused(energy_begin(&m, IDLE_NS, &err), &err,
@@ -151,7 +164,7 @@ static void test_refusals(void)
 	refused(energy_end(&m, &use, &err), &err, "cannot read", "a later failure is one too");
 	fake->fail_at = 0;
 	fake->mj = 0;
-	refused(energy_end(&m, &use, &err), &err, "counter went back from 1400 to 400 mJ",
+	refused(energy_end(&m, &use, &err), &err, "counter went back from",
 		"so is a counter that goes back");
 	fake->step = 0;
 	refused(energy_end(&m, &use, &err), &err, "counter stands still",
@@ -198,7 +211,7 @@ static void test_run(void)
 	run_energy_begin(&r.session, &r.out.energy);
 	fake->mj += 7000;
 	run_energy_end(&r.session, &r.out.energy);
-	ok(r.out.energy.mj == 7400 && r.out.energy.ns > 0, "a run has its energy");
+	ok(moved(r.out.energy.mj, 7400) && r.out.energy.ns > 0, "a run has its energy");
 	is_int(fake->open, 0, "and NVML is closed");
 	fake->fail_at = 1;
 	run_energy_begin(&r.session, &r.out.energy);

@@ -2,35 +2,47 @@
 /*
  * NVML's counter moves in steps, which may be longer than an iteration.  So each reading waits for
  * a step: then counter and clock belong together.  The idle power comes from the same counter.
+ * While another process opens the GPU a call may take long, so that nobody knows when a step was.
+ * Then the reading waits for the next one.
  */
 #include "config.h"
 #include "profiler/nvml/energy.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <time.h>
 
 #include "profiler/nvml/nvml.h"
 
 enum {
 	POLL_NS = 1000000,
+	SHARP_NS = 15000000,   /* between two calls, which take 4 ms each on an H200 */
 	STILL_NS = 1000000000, /* a counter that stands still for so long is none */
 };
 
+/* The counter's value at some time of a call. */
 struct reading {
-	int64_t mj, at_ns;
+	int64_t mj, from_ns, at_ns;
 };
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static enum ar_status get_energy(const struct energy_meter *m, struct reading *r,
 				 struct ar_err *err)
 {
+	const int64_t from_ns = now_ns();
 	unsigned long long mj = 0;
 	enum ar_status st = nvml_check(nvml.energy(m->gpu, &mj), "read the GPU's energy counter",
 				       err);
-	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	*r = (struct reading){ (int64_t)mj, (int64_t)t.tv_sec * 1000000000 + t.tv_nsec };
+	*r = (struct reading){ (int64_t)mj, from_ns, now_ns() };
 	return st;
 }
 
@@ -42,18 +54,27 @@ static void pause_until(int64_t ns)
 		;
 }
 
-/* Read the counter when it moves. */
+/* Whether the counter moved between two calls that did not take long. */
+static bool is_step(const struct reading *last, const struct reading *r)
+{
+	return r->mj != last->mj && r->at_ns - last->from_ns <= SHARP_NS;
+}
+
+/* Read the counter when it moves.  After STILL_NS any move will do. */
 static enum ar_status get_step(const struct energy_meter *m, struct reading *r, struct ar_err *err)
 {
-	struct reading first;
+	struct reading first, last;
 	enum ar_status st = get_energy(m, &first, err);
 
-	for (*r = first; !st && r->mj == first.mj; st = get_energy(m, r, err)) {
+	for (*r = last = first; !st && !is_step(&last, r); st = get_energy(m, r, err)) {
 		if (r->at_ns - first.at_ns > STILL_NS)
-			return ar_fail(err, AR_NODEV, "the GPU's energy counter stands still");
+			break;
+		last = *r;
 		pause_until(r->at_ns + POLL_NS);
 	}
-	return st;
+	return st || r->mj != first.mj ?
+		       st :
+		       ar_fail(err, AR_NODEV, "the GPU's energy counter stands still");
 }
 
 /* The energy between two readings. */
@@ -81,14 +102,19 @@ void energy_close(struct energy_meter *m)
 	m->gpu = NULL;
 }
 
-/* Measure the idle power for at least idle_ns.  *r: when it begins, then when it ends. */
+/* Measure the idle power for at least idle_ns.  *r: the last step of the counter, then the one when
+ * it ends.  The step after *r may still have energy of the work before, up to a tenth more on an
+ * H200, so measure from there on. */
 static enum ar_status measure_idle(struct energy_meter *m, int64_t idle_ns, struct reading *r,
 				   struct ar_err *err)
 {
-	const struct reading from = *r;
+	struct reading from;
 	int64_t mj = 0;
-	enum ar_status st;
+	enum ar_status st = get_step(m, r, err);
 
+	from = *r;
+	if (st)
+		return st;
 	pause_until(from.at_ns + idle_ns);
 	st = get_step(m, r, err);
 	if (!st)
@@ -112,7 +138,7 @@ enum ar_status energy_begin(struct energy_meter *m, int64_t idle_ns, struct ar_e
 
 enum ar_status energy_end(const struct energy_meter *m, struct energy_use *use, struct ar_err *err)
 {
-	const struct reading from = { m->mj, m->at_ns };
+	const struct reading from = { .mj = m->mj, .at_ns = m->at_ns };
 	struct reading now;
 	int64_t mj = 0;
 	enum ar_status st = get_step(m, &now, err);
