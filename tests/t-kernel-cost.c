@@ -93,6 +93,23 @@ static void test_phase(void)
 	is_int(c.phase_kernels[PHASE_LINEAR], 4, "... and both count");
 }
 
+/* Of two phases: decodes that start while chunks run. */
+static void test_phases(void)
+{
+	static const struct timed t[] = {
+		{ PHASE_ATTEND, 0, 1000, 1600 }, { PHASE_DECODE, 0, 1400, 1700 },
+		{ PHASE_LINEAR, 0, 1800, 1900 }, { PHASE_ATTEND, 1, 2000, 2600 },
+		{ PHASE_DECODE, 1, 2100, 2500 },
+	};
+	const struct iter_cost c = cost_on(t, sizeof t / sizeof *t, 0, 0);
+
+	is_int(c.phase_ns[PHASE_ATTEND], 600 + 600, "a time that phases share is the first one's");
+	is_int(c.phase_ns[PHASE_DECODE], 100, "... and the other has what it adds");
+	is_int(c.phase_ns[PHASE_ATTEND] + c.phase_ns[PHASE_DECODE] + c.phase_ns[PHASE_LINEAR],
+	       c.busy_ns, "... so phases add up");
+	is_int(c.phase_kernels[PHASE_DECODE], 2, "... and have all of their kernels");
+}
+
 static bool within(int64_t x, int64_t y)
 {
 	return x - y <= y / 5000 && y - x <= y / 5000; /* 200 ppm */
@@ -118,6 +135,7 @@ int main(void)
 	test_in_line();
 	test_overlap();
 	test_phase();
+	test_phases();
 	test_clocks();
 	return done_testing();
 }

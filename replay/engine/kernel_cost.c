@@ -7,13 +7,15 @@ struct cover {
 	int64_t end, ns;
 };
 
-static void cover(struct cover *u, const struct prof_kernel *k)
+/* Add a kernel.  Returns the time by which the union grows. */
+static int64_t cover(struct cover *u, const struct prof_kernel *k)
 {
 	const int64_t from = k->start_ns > u->end ? k->start_ns : u->end;
+	const int64_t own = k->end_ns > from ? k->end_ns - from : 0;
 
-	if (k->end_ns > from)
-		u->ns += k->end_ns - from;
+	u->ns += own;
 	u->end = k->end_ns > u->end ? k->end_ns : u->end;
+	return own;
 }
 
 static bool is_comm(enum phase p)
@@ -25,27 +27,26 @@ void kernel_cost(struct iter_cost *cost, int n_layers, int n_run)
 {
 	const int64_t first = cost->kernel[0].start_ns;
 	struct cover all = { first, 0 }, layers = all, comm = all, others = all;
-	struct cover phase[PHASE_COUNT];
-	int64_t once = 0; /* of the sum of embeddings */
+	struct cover own[PHASE_COUNT]; /* of phases of collectives */
+	int64_t once = 0;	       /* of the sum of embeddings */
 	bool head = false;
 
 	for (int p = 0; p < PHASE_COUNT; p++)
-		phase[p] = all;
+		own[p] = all;
 	for (size_t i = 0; i < cost->n_kernel; i++) {
 		const struct prof_kernel *k = &cost->kernel[i];
+		int64_t ns;
 
 		head |= k->phase == PHASE_HEAD;
 		if (!head && k->phase == PHASE_COMM && k->layer == PHASE_NO_LAYER)
 			once += k->end_ns - k->start_ns;
 		cover(&all, k);
-		cover(is_comm(k->phase) ? &comm : &others, k);
+		ns = cover(is_comm(k->phase) ? &comm : &others, k);
 		if (!head)
 			cover(&layers, k);
-		cover(&phase[k->phase], k);
+		cost->phase_ns[k->phase] += is_comm(k->phase) ? cover(&own[k->phase], k) : ns;
 		cost->phase_kernels[k->phase]++;
 	}
-	for (int p = 0; p < PHASE_COUNT; p++)
-		cost->phase_ns[p] += phase[p].ns;
 	cost->busy_ns = all.ns;
 	cost->span_ns = all.end - first;
 	cost->cost_ns = (layers.end - first - once) * n_layers / n_run + all.end - layers.end +
