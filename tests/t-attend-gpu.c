@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { N_SETTING = 42, N_TEST = N_SETTING + 10 };
+enum { N_SETTING = 42, N_TEST = N_SETTING + 11 };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -466,6 +467,41 @@ static void test_many_tiles(const struct setting *t, long seed)
 	report(&v, name);
 }
 
+/* ---- fewer multiprocessors ---- */
+
+static bool refuses; /* launches whose thread blocks must all run at once */
+static int n_refused;
+
+/* Kernels call this one instead of the runtime's. */
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *kernel, void **args)
+{
+	cudaError_t (*real)(const cudaLaunchConfig_t *, const void *, void **);
+	void *found = dlsym(RTLD_NEXT, "cudaLaunchKernelExC");
+
+	memcpy(&real, &found, sizeof real);
+	for (unsigned i = 0; refuses && i < c->numAttrs; i++)
+		if (c->attrs[i].id == cudaLaunchAttributeCooperative) {
+			n_refused++;
+			return cudaErrorCooperativeLaunchTooLarge;
+		}
+	return real(c, kernel, args);
+}
+
+/* Parts share rows only if they all run at once. */
+static void test_refused(long seed)
+{
+	static const struct setting t = { "paged", "parts merge where too few run at once",
+					  .density = 2, .room = 8 };
+	struct verdict v = { 0 };
+
+	refuses = true;
+	for (long i = 0; i < 8 && clean(&v); i++)
+		run_case(&v, &t, seed, i);
+	refuses = false;
+	v.bad_repeat += gpu_n_sm() && !n_refused;
+	report(&v, t.what);
+}
+
 /* ---- the rest ---- */
 
 static void test_refusals(void)
@@ -533,6 +569,7 @@ int main(void)
 	test_many_tiles(&pages, seed + 4);
 	test_many_tiles(&short_lists, seed + 5);
 	test_many_tiles(&last_lists, seed + 6);
+	test_refused(seed + 7);
 	skip(1, "there is a GPU");
 	return done_testing();
 }

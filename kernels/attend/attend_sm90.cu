@@ -580,9 +580,11 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	const uint64_t kvdim[2] = { C::D, INT32_MAX };
 	const uint32_t kvbox[2] = { COLS, C::RUN };
 	CUtensorMap qmap, kmap, vmap;
-	const int n_tile = call->b->n_tile;
+	const int n_tile = call->b->n_tile, bytes = C::STREAMS ? STREAM_BYTES<C> : SMEM_BYTES<C>;
 	enum start start = p.piece ? OVERLAPPING : ALONE;
 	const struct gpu *gpu;
+	cudaError_t launched;
+	int grid;
 	enum ar_status st = gpu_current(&gpu, err);
 
 	if (!st)
@@ -591,16 +593,23 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 		st = tensor_map(&kmap, call->kv.k, 2, kvdim, kvbox, err);
 	if (!st)
 		st = tensor_map(&vmap, call->kv.v, 2, kvdim, kvbox, err);
-	if (C::SHARES && !st && !p.piece && call->b->n_part && n_tile <= C::PER_SM * gpu->n_sm)
+	if (st)
+		return st;
+	if (C::SHARES && !p.piece && call->b->n_part && n_tile <= C::PER_SM * gpu->n_sm)
 		start = TOGETHER;
+	grid = C::STREAMS ? std::min(n_tile, C::PER_SM * gpu->n_sm) : n_tile;
 	p.at_once = start == TOGETHER;
-	if (!st && C::STREAMS)
-		st = launch_tiles<C>(attend_sm90<C>, std::min(n_tile, C::PER_SM * gpu->n_sm),
-				     STREAM_BYTES<C>, start, (cudaStream_t)call->stream, err,
-				     qmap, kmap, vmap, p);
-	else if (!st)
-		st = launch_tiles<C>(attend_sm90<C>, n_tile, SMEM_BYTES<C>, start,
-				     (cudaStream_t)call->stream, err, qmap, kmap, vmap, p);
+	launched = launch_tiles<C>(attend_sm90<C>, grid, bytes, start, call->stream, qmap, kmap,
+				   vmap, p);
+	if (p.at_once && launched == cudaErrorCooperativeLaunchTooLarge) {
+		/* this process has fewer multiprocessors than the GPU: parts merge */
+		cudaGetLastError();
+		p.at_once = false;
+		launched = launch_tiles<C>(attend_sm90<C>, grid, bytes, ALONE, call->stream, qmap,
+					   kmap, vmap, p);
+	}
+	CU(launched);
+out:
 	return st;
 }
 

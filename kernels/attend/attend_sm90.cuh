@@ -540,12 +540,12 @@ enum start { ALONE, OVERLAPPING, TOGETHER };
 
 /* Launch one thread block per tile. */
 template <class C, class... Args>
-enum ar_status launch_tiles(void (*kernel)(Args...), int n, int bytes, enum start start,
-			    cudaStream_t stream, struct ar_err *err, const Args &...args)
+cudaError_t launch_tiles(void (*kernel)(Args...), int n, int bytes, enum start start, void *stream,
+			 const Args &...args)
 {
 	cudaLaunchAttribute attribute = {};
 	cudaLaunchConfig_t config = {};
-	enum ar_status st = AR_OK;
+	cudaError_t e;
 
 	if (start == OVERLAPPING) {
 		attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -557,13 +557,11 @@ enum ar_status launch_tiles(void (*kernel)(Args...), int n, int bytes, enum star
 	config.gridDim = n;
 	config.blockDim = C::THREADS;
 	config.dynamicSmemBytes = bytes;
-	config.stream = stream;
+	config.stream = (cudaStream_t)stream;
 	config.attrs = &attribute;
 	config.numAttrs = start != ALONE;
-	CU(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	CU(cudaLaunchKernelEx(&config, kernel, args...));
-out:
-	return st;
+	e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+	return e ? e : cudaLaunchKernelEx(&config, kernel, args...);
 }
 
 } /* namespace */

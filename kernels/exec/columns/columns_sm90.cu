@@ -228,10 +228,11 @@ enum ar_status launch(const struct attn_call *call, struct params p, struct ar_e
 	CUtensorMap qmap;
 	enum ar_status st = map_q<C>(&qmap, &p, call->b, call->q, err);
 
-	if (!st)
-		st = launch_tiles<C>(columns_sm90<C>, call->b->n_tile, SMEM_BYTES<C>,
-				     p.piece ? OVERLAPPING : ALONE, (cudaStream_t)call->stream,
-				     err, qmap, p);
+	if (st)
+		return st;
+	CU(launch_tiles<C>(columns_sm90<C>, call->b->n_tile, SMEM_BYTES<C>,
+			   p.piece ? OVERLAPPING : ALONE, call->stream, qmap, p));
+out:
 	return st;
 }
 
