@@ -153,6 +153,7 @@ check_PROGRAMS += \
   tests/t-accuracy tests/t-accuracy-gpu \
   tests/t-ashape \
   tests/t-attend tests/t-attend-gpu \
+  tests/t-beside-gpu \
   tests/t-bounds \
   tests/t-counts \
   tests/t-decode tests/t-decode-gpu \

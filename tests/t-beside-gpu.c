@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks and decodes that run at the same time give the bits that they give alone, and what comes
- * after them waits for both.  Outputs are copied by the stream itself, so that a copy that does not
- * wait is seen.
+ * Decodes that run while chunks end give the bits that they give alone, as do the chunks, and what
+ * comes after them waits for both.  Outputs are copied by the stream itself, so that a copy that
+ * does not wait is seen.
  */
 #include "config.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +13,7 @@
 #include "tests/gpu_test.h"
 #include "tests/tap.h"
 
-enum { MOST_REQ = 40, TIMES = 6, FEW = 5 };
+enum { MOST_REQ = 40, TIMES = 6 };
 
 /* Requests with as many rows each, after ctx[r] tokens or, if there is one number, all after it. */
 struct part {
@@ -54,7 +52,7 @@ static const struct mix {
 	  { 3, 400, { 1, 1200, 300 } },
 	  { 3, 1, { 40, 7000, 900 } } },
 };
-enum { N_MIX = sizeof mixes / sizeof *mixes, N_TEST = 3 * N_MIX };
+enum { N_MIX = sizeof mixes / sizeof *mixes, N_TEST = N_MIX };
 
 #if HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -99,7 +97,7 @@ static void make_side(struct side *s, const struct mix *m, const struct part *p,
 	s->want = gpu_host(s->bytes);
 }
 
-static void launch(const struct side *s, int beside)
+static void launch(const struct side *s, bool beside)
 {
 	static const struct executor_lists all;
 	const struct attn_call call = {
@@ -119,10 +117,10 @@ static void forget(const struct side *s)
 	gpu_fill(s->work, s->work_bytes, 0xff);
 }
 
-static void read_alone(const struct side *s, int beside)
+static void read_alone(const struct side *s)
 {
 	forget(s);
-	launch(s, beside);
+	launch(s, false);
 	gpu_read(s->want, s->out, s->bytes);
 }
 
@@ -138,15 +136,15 @@ static bool same(const struct side *s)
 }
 
 /* Count runs of both that differ from each alone. */
-static int count_off(const struct side *chunks, const struct side *decodes, int beside)
+static int count_off(const struct side *chunks, const struct side *decodes)
 {
 	int off = 0;
 
 	for (int i = 0; i < TIMES; i++) {
 		forget(chunks);
 		forget(decodes);
-		launch(chunks, 0);
-		launch(decodes, beside);
+		launch(chunks, false);
+		launch(decodes, true);
 		cudaMemcpyAsync(chunks->copy, chunks->out, chunks->bytes, cudaMemcpyDeviceToDevice,
 				NULL);
 		cudaMemcpyAsync(decodes->copy, decodes->out, decodes->bytes,
@@ -156,24 +154,6 @@ static int count_off(const struct side *chunks, const struct side *decodes, int 
 	return off;
 }
 
-/* The largest difference of the decodes on few multiprocessors from those on all. */
-static double difference(const struct side *decodes)
-{
-	bf16_t *got = gpu_host(decodes->bytes);
-	double most = 0;
-
-	launch(decodes, 0);
-	gpu_read(got, decodes->out, decodes->bytes);
-	for (size_t i = 0; i < decodes->bytes / sizeof *got; i++) {
-		double off = fabs(bf16_to_f32(got[i]) - bf16_to_f32(decodes->want[i]));
-
-		if (!(off <= most))
-			most = off;
-	}
-	free(got);
-	return most;
-}
-
 static void test_mix(const struct mix *m, uint64_t seed)
 {
 	struct rng rng = { rng_mix(seed) };
@@ -181,12 +161,9 @@ static void test_mix(const struct mix *m, uint64_t seed)
 
 	make_side(&chunks, m, &m->chunks, false, &rng);
 	make_side(&decodes, m, &m->decodes, true, &rng);
-	read_alone(&chunks, 0);
-	read_alone(&decodes, 0);
-	is_int(count_off(&chunks, &decodes, INT_MAX), 0, "%s: on all multiprocessors", m->what);
-	read_alone(&decodes, FEW);
-	is_int(count_off(&chunks, &decodes, FEW), 0, "%s: on few", m->what);
-	ok(difference(&decodes) <= 0.02, "%s: ... which give what all give", m->what);
+	read_alone(&chunks);
+	read_alone(&decodes);
+	is_int(count_off(&chunks, &decodes), 0, "%s", m->what);
 	gpu_free_all();
 	free(chunks.want);
 	free(decodes.want);

@@ -160,6 +160,19 @@ ok '... a measured one' fails 2 'x.db: run 1 is modelled' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 -o x.json
 ok '... and no capture' fails 2 'capture has no effect with measured runs' \
 	"$ATTNREPLAY" calibrate roofline x.db:1 --capture "$arc" -o x.json
+if command -v sqlite3 >/dev/null; then
+	cp x.db cupti.db
+	sqlite3 cupti.db "UPDATE run SET clock = 'cupti'; UPDATE iteration SET span_ns = end_ns - start_ns"
+	"$ATTNREPLAY" calibrate roofline cupti.db:1 --gpu h200 -o y.json >fit
+	is 'decodes beside chunks are no points of decodes' "$(awk '$1 == "decode" { print $2 }' fit)" \
+		"$(sqlite3 cupti.db "SELECT sum(NOT prefill_tokens AND decode_tokens > 0) FROM iteration
+		WHERE run_id = 1")"
+	ok '... and some come with them' [ "$(sqlite3 cupti.db "SELECT sum(prefill_tokens AND decode_tokens > 0)
+		FROM iteration WHERE run_id = 1")" -gt 0 ]
+else
+	skip 'decodes beside chunks are no points of decodes' 'no sqlite3'
+	skip '... and some come with them' 'no sqlite3'
+fi
 ok 'the comparison says how it is used' fails 2 '^usage: contrib/check_roofline.sh DB MEASURED' \
 	sh "$srcdir/contrib/check_roofline.sh" x.db
 is 'a run is off by nothing from itself' "$(sh "$srcdir/contrib/check_roofline.sh" same.db x.db \

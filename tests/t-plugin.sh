@@ -129,7 +129,7 @@ ok '... one that needs more than there is' \
 ok '... one without a selector' \
 	refused 3 empty.so 'it does not define selector_plugin, see kernels/select/selector.h'
 ok '... one of another version' refused 3 fault-VERSION.so \
-	"it is of version 5 of selector.h, and this program has 4: build it again with the headers\
+	"it is of version 6 of selector.h, and this program has 5: build it again with the headers\
  of this program"
 ok '... one that lacks a member' refused 2 fault-NO_WORK.so \
 	"selector 'fault': .work: count FLOPs, bytes and launches, see kernels/select/work.h"

@@ -309,7 +309,7 @@ static void test_layout(void)
 		SIZE(selector, 216),	  SIZE(selector_env, 64),   SIZE(selector_band, 40),
 		SIZE(selector_order, 48), SIZE(selector_chunk, 16), SIZE(selector_work, 32),
 		SIZE(selector_form, 48),  SIZE(opt, 120),	    SIZE(attn_shape, 16),
-		SIZE(attn_limits, 24),	  SIZE(attn_batch, 200),    SIZE(attn_call, 144),
+		SIZE(attn_limits, 24),	  SIZE(attn_batch, 200),    SIZE(attn_call, 152),
 		SIZE(selection, 120),	  SIZE(ar_err, 516),
 	};
 

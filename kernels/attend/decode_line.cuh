@@ -54,6 +54,7 @@ struct decode_args {
 	void *part;			// struct part: [teams of the grid][2]
 	const float *sink;		// of each query head; NULL: none
 	bool skips;
+	bool beside;			// attn_call.beside
 	struct even even;
 };
 

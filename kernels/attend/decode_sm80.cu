@@ -752,6 +752,7 @@ static struct decode_args make_args(const struct attn_call *call, int heads,
 	a.part = call->work;
 	a.sink = call->sink;
 	a.skips = attend_skips(call);
+	a.beside = call->beside;
 	return a;
 }
 

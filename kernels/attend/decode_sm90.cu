@@ -57,6 +57,28 @@
  * read, drawing gains 1 % at 8 x 128K and nothing at 8 x 32K: the memory is busy until the end.
  * Boxes of 128 rows read keys that nobody sees: there 64 x 2050 took 37.7.
  *
+ * Decodes beside chunks (attn_call.beside) start on each multiprocessor that has no tile left.  A
+ * chunk of 2048 rows and decodes, 16 heads over 4, between events, us: the chunk, one after the
+ * other, beside, and the chunk and the decodes' bytes at the rate of a copy:
+ *	4K + 1 x 8K	 76.6  91.0  85.6  80.6	 8K + 1 x 8K	160.5 174.0 164.7 164.5
+ *	4K + 8 x 8K	 76.3 117.3 111.2 108.1	 8K + 8 x 8K	160.4 201.1 187.4 192.2
+ *	4K + 1 x 64K	 76.2 118.6 111.8 108.0	 16K + 8 x 8K	328.0 367.4 340.4 359.8
+ *	4K + 32 x 8K	 76.5 204.5 199.1 203.8	 8K + 32 x 8K	160.6 287.3 274.0 287.9
+ * In the first case eight multiprocessors have no second tile.  They run a quarter of the decode's
+ * stretches.  The others begin when the chunk ends, and take 9 us: as long as without the chunk,
+ * but for the launch.  Stretches on these eight alone end no earlier (85.4).
+ *
+ * Tried, over chunk and bytes, where one after the other gives 1.13, 1.09, 1.05 and 1.00:
+ *			4K + 1 x 8K	4K + 8 x 8K	8K + 8 x 8K	8K + 32 x 8K
+ *	one launch	.98 to 1.24	.97 to 1.07	1.00 to 1.16	.91 to .99
+ *	decodes first, on
+ *	8 of 132	.98		2.2		1.5		2.9
+ *	33		1.01		.97		1.12		1.06
+ *	66		1.05		1.00		1.02		.82
+ * In one launch decodes were tiles of attend_sm90 in parts of 16 to 128 blocks, sorted by length.
+ * No number of parts, or of multiprocessors for decodes that come first, suits all.  And then the
+ * times of chunks and decodes cannot be told apart.
+ *
  * Over a kernel that only reads there is left: the first copy waits for lengths, then pages (1.8
  * us), warps are added up at the end (0.5), then parts (1.7).
  */
@@ -412,6 +434,8 @@ decode_tiles(const __grid_constant__ struct decode_args a, const __grid_constant
 	if (LISTS)
 		clear_empty<D>(a, crew, (int)gridDim.x);
 	run_crew<D, LISTS>(a, sm, crew, warp, lane);
+	if (blockIdx.x == gridDim.x - 1)	// so the launch ends after the one before
+		grid_wait();
 #else
 	__trap();
 #endif
@@ -435,6 +459,8 @@ static enum ar_status launch(struct decode_args a, cudaStream_t stream, struct a
 	const uint32_t box[2] = { COLS, ROWS };
 	const int bytes = (int)sizeof(struct smem<D>);
 	const int n_seg = a.b.rows.n_req * a.n_seg;
+	cudaLaunchAttribute attribute = {};
+	cudaLaunchConfig_t config = {};
 	CUtensorMap k, v;
 	const struct gpu *gpu;
 	enum ar_status st = gpu_current(&gpu, err);
@@ -452,9 +478,15 @@ static enum ar_status launch(struct decode_args a, cudaStream_t stream, struct a
 		grid = a.even.busy;
 	CU(cudaFuncSetAttribute(decode_tiles<D, PAGE, LISTS>,
 				cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-	decode_tiles<D, PAGE, LISTS>
-		<<<grid, (CREW_WARPS + 1) * 32, bytes, stream>>>(a, k, v);
-	CU_LAUNCHED();
+	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	attribute.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = grid;
+	config.blockDim = (CREW_WARPS + 1) * 32;
+	config.dynamicSmemBytes = bytes;
+	config.stream = stream;
+	config.attrs = &attribute;
+	config.numAttrs = a.beside;
+	CU(cudaLaunchKernelEx(&config, decode_tiles<D, PAGE, LISTS>, a, k, v));
 out:
 	return st;
 }

@@ -28,7 +28,7 @@ extern "C" {
 
 /* Version of the structs in this header and in the headers that it includes.  A change of any
  * struct raises it. */
-#define AR_SELECTOR_VERSION 4
+#define AR_SELECTOR_VERSION 5
 
 /* The rank, model and device that a selector is opened for.  The rank has the first heads of the
  * model; other ranks have the others. */

@@ -187,6 +187,7 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 	return st || !store ? st : append_shared(c, i, r, err);
 }
 
+/* Decodes without lists run while chunks end. */
 static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);
@@ -195,6 +196,9 @@ static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, s
 	for (int k = 0; k < ROW_KINDS && !st; k++) {
 		struct attn_call call = cuda_call(c, r, k, i);
 
+		call.beside = k == ROW_DECODE && m->part[k].dense && rows_count(r, ROW_PREFILL);
+		if (call.beside)
+			call.work = c->pass.beside;
 		if (rows_count(r, k))
 			st = method_enqueue(&m->part[k], &call, prof_phase, c->env.prof, err);
 	}

@@ -34,6 +34,7 @@ struct cuda_pass {
 	float *lse;		       /* [rows][q_heads] */
 	void *work;		       /* workspace of the parts of methods, one after the other */
 	void *lists;		       /* that pass between layers; NULL: none do */
+	void *beside;		       /* workspace of decodes that run while chunks end */
 	float *sink;		       /* copy of engine.sink */
 	struct cuda_drops {	       /* on the device; without a dropper, NULL */
 		struct drop_kept kept; /* of the dropper that ran last */

@@ -391,7 +391,24 @@ static size_t lists_bytes(const struct cuda *c)
 	return attn_engine_lists_bytes(&c->engine, &c->pass.rows.limit[ROW_DECODE]);
 }
 
-/* Bytes of the workspace for a cache of n_page pages, and of lists that pass between layers. */
+/* Bytes of the workspace of dense decodes beside chunks. */
+static size_t beside_bytes(const struct cuda *c)
+{
+	const struct rows_env *r = &c->pass.rows;
+	size_t n = 0;
+
+	for (int i = 0; i < r->n_view; i++) {
+		const struct method *m = r->view[i].method;
+
+		if (m && m->part[ROW_DECODE].dense)
+			n = larger(n,
+				   method_work_bytes(&m->part[ROW_DECODE], &r->view[i].group->shape,
+						     &r->limit[ROW_DECODE]));
+	}
+	return n;
+}
+
+/* Bytes of the workspaces for a cache of n_page pages, and of lists that pass between layers. */
 static size_t work_bytes(const struct cuda *c, int64_t n_page)
 {
 	struct attn_limits l[ROW_KINDS];
@@ -404,7 +421,7 @@ static size_t work_bytes(const struct cuda *c, int64_t n_page)
 	for (int i = 0; i < c->pass.rows.n_view; i++)
 		if (c->pass.rows.view[i].method)
 			n = larger(n, view_work(c, &c->pass.rows.view[i], l));
-	return n + lists_bytes(c);
+	return n + beside_bytes(c) + lists_bytes(c);
 }
 
 /* The most pages of a full layer for which two caches fit.  here: bytes that this GPU has left for
@@ -553,10 +570,14 @@ enum ar_status cuda_take_pool(struct cuda *c, int64_t num_blocks, struct ar_err 
 	if (!st)
 		st = take_compared(c, err);
 	if (!st)
-		st = cuda_take(
-			&c->device, &c->pass.work,
-			work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page) - lists_bytes(c),
-			"workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)", err);
+		st = cuda_take(&c->device, &c->pass.work,
+			       work_bytes(c, c->pass.rows.limit[ROW_PREFILL].max_page) -
+				       beside_bytes(c) - lists_bytes(c),
+			       "workspaces (lower --max-num-batched-tokens or --num-gpu-blocks)",
+			       err);
+	if (!st && beside_bytes(c))
+		st = cuda_take(&c->device, &c->pass.beside, beside_bytes(c),
+			       "sums of decodes (lower --num-gpu-blocks)", err);
 	if (!st && lists_bytes(c))
 		st = cuda_take(&c->device, &c->pass.lists, lists_bytes(c),
 			       "lists of decodes (lower --max-num-seqs)", err);

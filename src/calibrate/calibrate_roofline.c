@@ -57,6 +57,8 @@ static size_t take_points(const struct roofline_runs *in, const struct roofline_
 		for (int p = 1; p < PHASE_COUNT; p++) {
 			int times = p == PHASE_HEAD ? 1 : r->n_layers;
 
+			if (p == PHASE_DECODE && s->prefill)
+				continue; /* they run while chunks end */
 			if (kind_of(r, p) == kind && s->work[p].kernels && s->phase_ns[p] > 0)
 				to[n++] = point_of(g, &s->work[p], (double)s->phase_ns[p] / times);
 		}
