@@ -252,16 +252,16 @@ def selection_share(ours):
 
 
 def mixed(ours):
-    """Time of a chunk of 2048 rows and of decodes, which are launched apart.  It is over that of
-    the chunk and of the decodes' bytes at the rate of a copy."""
+    """Time of a chunk and decodes, over that of the chunk alone and of the decodes' bytes at the
+    rate of a copy.  A bf16 has two bytes, and a key has a value."""
     copy = next(iter(find(ours, "copy")), None)
     out = []
-    for chunk in find(ours, "dense", 1, 2048) if copy else []:
-        for decode in find(ours, "decode"):
-            us, more = (median(r["us"] for r in case.values()) for case in (chunk, decode))
-            least = us + first(decode)["bytes"] / first(copy)["tbs"] * 1e-6
-            shape = f"2048 of {first(chunk)['context']} and {shape_text(first(decode))}"
-            out.append(((us + more) / least, shape))
+    for case in find(ours, "mixed") if copy else []:
+        row = first(case)
+        size = 4 * row["batch"] * row["context"] * row["kv_heads"] * row["head_dim"]
+        for chunk in find(ours, "dense", 1, row["chunk"], 2 * row["chunk"]):
+            us, alone = (median(r["us"] for r in x.values()) for x in (case, chunk))
+            out.append((us / (alone + size / first(copy)["tbs"] * 1e-6), shape_text(row)))
     return out
 
 

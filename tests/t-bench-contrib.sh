@@ -36,12 +36,14 @@ ours() { # ours METADATA_US TABLE_US
 	row attnreplay dense 8 1024 131072 null 1000 1010 6e11 null
 	row attnreplay dense 1 1024 65536 null 800 810 5e11 null
 	row attnreplay dense 1 256 2048 null 20 21 8e9 null
-	row attnreplay dense 1 2048 8192 null 100 101 1.2e11 null
+	row attnreplay dense 1 2048 4096 null 100 101 1.2e11 null
 	row attnreplay table 8 1024 131072 0.3 "$2" "$2" 1.8e11 null
 	row attnreplay blocksparse 1 1024 65536 0.1 82 86 5e10 null
 	row attnreplay select 8 1024 131072 null 40 44 null null
 	row attnreplay metadata 8 1024 131072 null "$1" 12 null null
 	row attnreplay decode 8 1 131072 null 50 54 null 1.9e8
+	row attnreplay mixed 8 2048 8192 null 140 144 1.3e11 null |
+		sed 's/}$/,"kv_heads":4,"head_dim":128}/' # bytes: 1.34e8
 }
 ours 9 320 >"$tmp/ours"
 ours 11 400 >"$tmp/worse"
@@ -85,7 +87,7 @@ is 'a small batch must be as fast as there' \
 	'small batches over FlashAttention 3, every row >= 1 1.000 met dense 1 x 256 of 2048'
 is 'a chunk and decodes are held against the bytes of the decodes' \
 	"$(grep '^mixed batches' "$tmp/report" | tr -s ' ')" \
-	'mixed batches over bytes of decodes, time <= 1.05 1.017 met 2048 of 8192 and decode 8 x 1 of 131072'
+	'mixed batches over bytes of decodes, time <= 1.05 1.048 met mixed 8 x 2048 of 8192'
 is 'what computes more than PyTorch has a figure and no bound' \
 	"$(grep '^causal chunk over cuDNN' "$tmp/report" | tr -s ' ')" \
 	'causal chunk over cuDNN without a mask, every row 0.980 dense 8 x 1024 of 131072'
@@ -380,7 +382,7 @@ is 'and leaves rows and a report' \
 is 'of every case, in every round' \
 	"$(fields 'r["what"]' "$tmp/results/ours.jsonl" | tr ' ' '\n' | sort |
 	uniq -c | awk '{ printf "%s %s ", $1, $2 }')" \
-	'8 blocksparse 18 decode 2 decode-table 82 dense 2 metadata 32 past 2 select 2 table '
+	'8 blocksparse 18 decode 2 decode-table 82 dense 2 metadata 12 mixed 32 past 2 select 2 table '
 is 'targets without figures have no verdict' "$(verdicts "$tmp/results/report.txt")" \
 	' no data no data no data no data no data no data no data no data no data no data no data'
 printf 'dense 1 128 512\n' >"$tmp/a.cases"

@@ -93,6 +93,11 @@ static void test_work(void)
 	make(&c, BENCH_DECODE_TABLE, &one, 0);
 	is_int(c.pairs, 8LL * 16 * 128, "a decode without past has its own block");
 	bench_case_release(&c);
+	make(&c, BENCH_MIXED, &one, 1);
+	is_int(c.pairs, 16LL * (1024 * 1024 + 1024 * 1025 / 2 + 8 * 131072),
+	       "decodes beside a chunk have their own pairs and the chunk's");
+	is_int(c.b.rows.n_req, 9, "... which is of one request more");
+	bench_case_release(&c);
 	make(&c, BENCH_SELECT, &one, 1);
 	is_int(c.pairs, 0, "selection attends to nothing");
 	is_int(c.b.rows.n_qblk, 64, "but has query blocks");
@@ -261,7 +266,7 @@ static double difference(const struct bench_case *c, struct rng *rng)
 		size_t kv_head = (size_t)(h / (s->q_heads / s->kv_heads));
 		const uint16_t *block;
 
-		at = (int)rng_below(rng, (uint64_t)c->b.rows.row0[1]);
+		at = (int)rng_below(rng, (uint64_t)attn_n_row(&c->b.rows, r));
 		for (size_t j = 0; j < (size_t)c->b.keys.max_kv_blk * blk; j++) {
 			size_t p = (size_t)c->b.keys.page[(size_t)c->b.keys.page0[r] + j / blk] *
 					   page +
@@ -459,6 +464,7 @@ int main(void)
 		test_rows(BENCH_GATHER, tok);
 		test_rows(BENCH_WINDOW, tok);
 		test_rows(BENCH_DECODE_WINDOW, tok);
+		test_rows(BENCH_MIXED, tok);
 	}
 	test_groups();
 	test_check();

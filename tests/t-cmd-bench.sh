@@ -201,7 +201,7 @@ ok 'a selection of a capture is measured as it is' selected
 
 # shellcheck disable=SC2086
 bench $small \
-	--what dense,past,table,blocksparse,copy,gather,decode,decode-table,window,decode-window,select \
+	--what dense,past,table,blocksparse,copy,gather,decode,decode-table,window,decode-window,mixed,select \
 	--json "$tmp/ours" >"$tmp/out" 2>"$tmp/err"
 status=$?
 if [ $status = 4 ]; then

@@ -83,7 +83,8 @@ static enum ar_status make_grid(struct grid *g, const struct bench_args *a, stru
 	};
 	enum ar_status st = bench_values("what", a->what, add_what, g,
 					 "some of dense, past, table, blocksparse, copy, gather, "
-					 "decode, decode-table, window, decode-window, select",
+					 "decode, decode-table, window, decode-window, mixed, "
+					 "select",
 					 err);
 
 	if (!st && a->lists && a->density_given)
@@ -380,6 +381,8 @@ static enum ar_status each_of_shape(struct bench *b, const struct shape *shape, 
 		st = fn(b, window, &s, g->density[i], err);
 	if (decode)
 		return st;
+	if (g->what[BENCH_MIXED] && !st)
+		st = fn(b, BENCH_MIXED, &s, 1, err);
 	for (int i = 0; i < g->n_density && g->what[BENCH_BLOCKSPARSE] && !st; i++)
 		st = fn(b, BENCH_BLOCKSPARSE, &s, g->density[i], err);
 	for (int i = 0; i < g->n_density && g->what[BENCH_COPY] && past && !st; i++)

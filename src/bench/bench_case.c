@@ -10,7 +10,8 @@
 
 const char *const bench_names[] = { "dense",  "past",	       "table",	 "blocksparse",
 				    "copy",   "gather",	       "decode", "decode-table",
-				    "window", "decode-window", "select", NULL };
+				    "window", "decode-window", "mixed",	 "select",
+				    NULL };
 
 bool bench_decodes(enum bench_what what)
 {
@@ -34,10 +35,24 @@ bool bench_takes_lists(enum bench_what what)
 	return what == BENCH_BLOCKSPARSE || (has_tables(what) && what != BENCH_PAST);
 }
 
-/* Keys of a request in the cache. */
-static int64_t keys_of(enum bench_what what, const struct bench_shape *s)
+/* Rows of request r, and its keys in the cache. */
+static int64_t rows_of(enum bench_what what, const struct bench_shape *s, int r)
 {
+	return bench_decodes(what) || (what == BENCH_MIXED && r) ? 1 : s->chunk;
+}
+
+static int64_t keys_of(enum bench_what what, const struct bench_shape *s, int r)
+{
+	if (what == BENCH_MIXED && !r)
+		return 2 * s->chunk;
 	return what == BENCH_PAST ? s->context + s->chunk : s->context;
+}
+
+static int64_t most_keys(enum bench_what what, const struct bench_shape *s)
+{
+	int64_t first = keys_of(what, s, 0), other = keys_of(what, s, 1);
+
+	return first > other ? first : other;
 }
 
 /* Check that s->lists are of these shapes. */
@@ -70,12 +85,12 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 				 struct ar_err *err)
 {
 	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
-	int64_t keys = keys_of(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
+	int64_t keys = most_keys(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
 		return ar_fail(err, AR_USAGE, "%lld query heads are no multiple of %lld KV heads",
 			       (long long)s->q_heads, (long long)s->kv_heads);
-	if (s->chunk > s->context)
+	if (s->chunk > s->context && what != BENCH_MIXED)
 		return ar_fail(err, AR_USAGE,
 			       "a chunk of %lld tokens is longer than the context "
 			       "of %lld, which includes it",
@@ -116,42 +131,57 @@ void bench_shuffle(int32_t *x, int n, struct rng *rng)
 	}
 }
 
+/* Count the rows, the query blocks and the pages of request r. */
+struct extent {
+	int rows, qblk, page;
+};
+
+static struct extent extent_of(enum bench_what what, const struct bench_shape *s, int r)
+{
+	int64_t rows = rows_of(what, s, r), keys = keys_of(what, s, r), tok = s->page_tok;
+	int page = (int)((keys + tok - 1) / tok);
+
+	return (struct extent){ (int)rows, page - (int)((keys - rows) / tok), page };
+}
+
 static bool make_batch(struct bench_case *c, const struct bench_shape *s, struct rng *rng)
 {
 	struct attn_batch *b = &c->b;
-	int rows = bench_decodes(c->what) ? 1 : (int)s->chunk, keys = (int)keys_of(c->what, s);
-	int page_tok = (int)s->page_tok, n_req = (int)s->batch, past = keys - rows;
-	int n_blk = (keys + page_tok - 1) / page_tok;
+	const struct extent first = extent_of(c->what, s, 0), other = extent_of(c->what, s, 1);
+	int n_req = (int)s->batch + (c->what == BENCH_MIXED), more = n_req - 1;
+	int n_row = first.rows + more * other.rows, n_page = first.page + more * other.page;
+	int n_blk = first.page > other.page ? first.page : other.page;
 	int32_t *row0 = bench_array((size_t)n_req + 1, sizeof *row0);
 	int32_t *qblk0 = bench_array((size_t)n_req + 1, sizeof *qblk0);
 	int32_t *page0 = bench_array((size_t)n_req + 1, sizeof *page0);
-	int32_t *pos = bench_array((size_t)(n_req * rows), sizeof *pos);
+	int32_t *pos = bench_array((size_t)n_row, sizeof *pos);
 	int32_t *pos0 = bench_array((size_t)n_req, sizeof *pos0);
 	int32_t *len = bench_array((size_t)n_req, sizeof *len);
-	int32_t *page = bench_array((size_t)n_req * (size_t)n_blk, sizeof *page);
+	int32_t *page = bench_array((size_t)n_page, sizeof *page);
 	int32_t *left = bench_array((size_t)n_req, sizeof *left);
 
-	b->rows = (struct attn_rows){ n_req, n_req * rows, n_req * (n_blk - past / page_tok),
-				      row0,  pos,	   pos0,
-				      qblk0, left,	   NULL,
+	b->rows = (struct attn_rows){ n_req, n_row, first.qblk + more * other.qblk,
+				      row0,  pos,   pos0,
+				      qblk0, left,  NULL,
 				      NULL };
-	b->keys = (struct attn_keys){ n_req * n_blk, n_blk, (n_blk + 31) / 32, len, page0,
-				      page,	     NULL };
+	b->keys = (struct attn_keys){ n_page, n_blk, (n_blk + 31) / 32, len, page0, page, NULL };
 	if (!row0 || !qblk0 || !page0 || !pos || !pos0 || !len || !page || !left)
 		return false;
 	for (int r = 0; r < n_req; r++) {
-		pos0[r] = past;
-		len[r] = keys;
+		const struct extent own = r ? other : first;
+
+		len[r] = (int)keys_of(c->what, s, r);
+		pos0[r] = len[r] - own.rows;
 		left[r] = (int)s->left;
-		row0[r + 1] = row0[r] + rows;
-		qblk0[r + 1] = qblk0[r] + n_blk - past / page_tok;
-		page0[r + 1] = page0[r] + n_blk;
+		row0[r + 1] = row0[r] + own.rows;
+		qblk0[r + 1] = qblk0[r] + own.qblk;
+		page0[r + 1] = page0[r] + own.page;
+		for (int i = 0; i < own.rows; i++)
+			pos[row0[r] + i] = pos0[r] + i;
 	}
-	bench_shuffle(page, n_req * n_blk, rng);
-	for (int i = 0; i < n_req * rows; i++)
-		pos[i] = past + i % rows;
+	bench_shuffle(page, n_page, rng);
 	b->shape = (struct attn_shape){ (int)s->q_heads, (int)s->kv_heads, (int)s->head_dim,
-					page_tok };
+					(int)s->page_tok };
 	return true;
 }
 
@@ -287,11 +317,12 @@ static int64_t list_pairs(const struct bench_case *c, int i)
 static void count_pairs(struct bench_case *c)
 {
 	const struct attn_batch *b = &c->b;
-	int64_t rows = b->rows.row0[1], past = b->rows.pos0[0];
+	int64_t rows = b->rows.row0[1];
 	int heads = c->what == BENCH_BLOCKSPARSE ? 1 : b->shape.q_heads / b->shape.kv_heads;
 
-	c->dense_pairs = (rows * past + rows * (rows + 1) / 2) * b->rows.n_req * b->shape.q_heads;
-	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE)
+	for (int i = 0; i < b->rows.n_row; i++)
+		c->dense_pairs += (int64_t)(b->rows.pos[i] + 1) * b->shape.q_heads;
+	if (c->what == BENCH_DENSE || c->what == BENCH_DECODE || c->what == BENCH_MIXED)
 		c->pairs = c->dense_pairs;
 	for (int i = 0; i < b->rows.n_row && has_window(c->what); i++)
 		c->pairs += (int64_t)(b->rows.pos[i] - b->rows.first[i] + 1) * b->shape.q_heads;
@@ -310,7 +341,7 @@ static const char *const executor[BENCH_N] = {
 	[BENCH_DENSE] = "paged",  [BENCH_PAST] = "paged",
 	[BENCH_TABLE] = "paged",  [BENCH_BLOCKSPARSE] = "blocksparse",
 	[BENCH_COPY] = "copy",	  [BENCH_GATHER] = "gather",
-	[BENCH_WINDOW] = "paged",
+	[BENCH_WINDOW] = "paged", [BENCH_MIXED] = "paged",
 };
 
 const char *bench_kernel(enum bench_what what)

@@ -77,7 +77,7 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 	const struct attn_shape *s = &b->shape;
 	size_t dim = (size_t)s->head_dim, n = (size_t)(b->keys.max_kv_blk * s->page_tok) * dim;
 	struct rng rng = { rng_mix(l->d->env.seed + 2000) };
-	int group = s->q_heads / s->kv_heads, rows = b->rows.row0[1], req = 0, kv_head = 0;
+	int group = s->q_heads / s->kv_heads, req = 0, kv_head = 0;
 	struct desk t = { .k = malloc((2 * n + 2 * dim) * sizeof *t.k),
 			  .ref = malloc(dim * sizeof *t.ref) };
 	double error[3] = { 0 };
@@ -87,14 +87,15 @@ enum ar_status bench_check_rows(const struct bench_load *l, struct bench_result 
 		goto out;
 	t.v = t.k + n, t.q = t.v + n, t.out = t.q + dim;
 	for (int i = 0; i < l->d->env.sample && !st; i++) {
-		int row = rows - 1;
+		int row;
 
 		if (i % ROWS_PER_HEAD == 0) {
 			req = (int)rng_below(&rng, (uint64_t)b->rows.n_req);
 			kv_head = (int)rng_below(&rng, (uint64_t)s->kv_heads);
+			row = attn_n_row(&b->rows, req) - 1;
 			st = gather(l, req, kv_head, &t, err);
 		} else {
-			row = (int)rng_below(&rng, (uint64_t)rows);
+			row = (int)rng_below(&rng, (uint64_t)attn_n_row(&b->rows, req));
 		}
 		if (!st)
 			st = compare_row(l, req, row,

@@ -37,6 +37,8 @@ struct bench_load {
 	struct kv_cache kv;
 	uint32_t *mask, *table;
 	void *work;
+	struct attn_batch decodes; /* of BENCH_MIXED, the requests after the first */
+	void *beside;		   /* their work */
 	struct gemm *gemm;
 	void *alloc[BENCH_ALLOCS];
 	int n_alloc;

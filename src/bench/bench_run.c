@@ -34,6 +34,8 @@ static enum ar_status take_tiles(struct bench_load *l, struct ar_err *err)
 	if (st)
 		return st;
 	assert(attn_is_chunked(&host));
+	if (l->c->what == BENCH_MIXED)
+		host.rows.n_req = 1;
 	l->b.n_sm = host.n_sm = executor_n_sm(x, &host.shape, gpu);
 	l->b.n_tile = x->plan(&host, l->c->lists.heads, NULL);
 	tile = malloc((size_t)l->b.n_tile * sizeof *tile);
@@ -130,6 +132,25 @@ out:
 	return st;
 }
 
+/* The decodes of BENCH_MIXED, and their work. */
+static enum ar_status take_decodes(struct bench_load *l, const struct attn_limits *limits,
+				   struct ar_err *err)
+{
+	const struct attn_batch *all = &l->b;
+	struct attn_batch *b = &l->decodes;
+
+	*b = *all;
+	b->rows.n_req = b->rows.n_row = b->rows.n_qblk = all->rows.n_req - 1;
+	b->rows.pos = all->rows.pos + l->c->b.rows.row0[1];
+	b->rows.pos0 = all->rows.pos0 + 1;
+	b->rows.row0 = b->rows.qblk0 = NULL; /* not looked at */
+	b->rows.left = all->rows.left + 1;
+	b->keys.n_page = all->keys.n_page - l->c->b.keys.page0[1];
+	b->keys.len = all->keys.len + 1;
+	b->keys.page0 = all->keys.page0 + 1;
+	return bench_take(l, &l->beside, decode_work_bytes(&all->shape, limits), err);
+}
+
 static struct attn_limits limits_of(const struct attn_batch *b)
 {
 	return (struct attn_limits){ b->rows.n_req, b->rows.n_row, b->keys.max_kv_blk, b->n_sm,
@@ -207,6 +228,8 @@ static enum ar_status take_case(struct bench_load *l, struct ar_err *err)
 					decode_work_bytes(s, &limits) :
 					l->c->executor->work_bytes(s, &limits, l->lists.heads),
 				err);
+	if (!st && l->c->what == BENCH_MIXED)
+		st = take_decodes(l, &limits, err);
 	return st;
 }
 
@@ -231,6 +254,21 @@ static enum ar_status enqueue_decode(const struct bench_load *l, int set, struct
 	struct attn_call call = bench_call(l, set);
 
 	return decode_enqueue(&call, 0, &l->lists.blocks, err);
+}
+
+static enum ar_status enqueue_mixed(const struct bench_load *l, int set, struct ar_err *err)
+{
+	struct attn_call call = bench_call(l, set);
+	size_t at = (size_t)l->c->b.rows.row0[1] * (size_t)l->b.shape.q_heads *
+		    (size_t)l->b.shape.head_dim;
+	enum ar_status st = l->c->executor->enqueue(&call, &l->lists, err);
+
+	call.b = &l->decodes;
+	call.q += at;
+	call.out += at;
+	call.work = l->beside;
+	call.beside = true;
+	return st ? st : decode_enqueue(&call, 0, NULL, err);
 }
 
 static enum ar_status enqueue_selection(const struct bench_load *l, int set, struct ar_err *err)
@@ -298,6 +336,7 @@ static const struct {
 	[BENCH_DECODE_TABLE] = { { { PHASE_DECODE, enqueue_decode } }, 1 },
 	[BENCH_WINDOW] = { { { PHASE_ATTEND, enqueue_attend } }, 1 },
 	[BENCH_DECODE_WINDOW] = { { { PHASE_DECODE, enqueue_decode } }, 1 },
+	[BENCH_MIXED] = { { { PHASE_ATTEND, enqueue_mixed } }, 1 },
 	[BENCH_SELECT] = { { { PHASE_SELECT, enqueue_selection },
 			     { PHASE_METADATA, enqueue_metadata } },
 			   2 },
