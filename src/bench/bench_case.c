@@ -85,6 +85,7 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 				 struct ar_err *err)
 {
 	const int64_t most_blocks = UINT16_MAX + 1, most = INT32_MAX;
+	const int64_t n_req = s->batch + (what == BENCH_MIXED);
 	int64_t keys = most_keys(what, s), blocks = (keys + s->page_tok - 1) / s->page_tok;
 
 	if (s->q_heads % s->kv_heads)
@@ -105,7 +106,7 @@ enum ar_status bench_shape_check(enum bench_what what, const struct bench_shape 
 			       "a context of %lld tokens is too long; want at most "
 			       "%lld",
 			       (long long)keys, (long long)(most_blocks * s->page_tok));
-	if (s->batch * blocks > most / (s->page_tok * s->kv_heads) ||
+	if (n_req * blocks > most / (s->page_tok * s->kv_heads) ||
 	    s->batch * s->chunk > most / (s->q_heads * s->head_dim))
 		return ar_fail(err, AR_USAGE,
 			       "batch %lld, chunk %lld, context %lld: too large; "
@@ -131,7 +132,7 @@ void bench_shuffle(int32_t *x, int n, struct rng *rng)
 	}
 }
 
-/* Count the rows, the query blocks and the pages of request r. */
+/* Numbers of rows, query blocks and pages of a request. */
 struct extent {
 	int rows, qblk, page;
 };
