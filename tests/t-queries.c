@@ -180,7 +180,6 @@ static void ends(const char *path, const char *of, double lo, double hi, const c
 #define TTFT(run) "v_interval WHERE run_id = " #run " AND metric = 'ttft' AND percentile = 50"
 #define SPEEDUP "v_speedup WHERE run_id = 2 AND metric = 'ttft' AND percentile = 50"
 
-/* Places 1 and 39 of 0 ... 40 are the ends of 95 %. */
 /* A semicolon within a line ends no statement, such as one in a string. */
 static void test_statements(void)
 {
@@ -191,6 +190,7 @@ static void test_statements(void)
 	is_int((long long)stored_views_length(""), 0, "no text has no statement");
 }
 
+/* Places 1 and 39 of 0 ... 40 are the ends of 95 %. */
 static void test_intervals(void)
 {
 	const char *path = in_dir("intervals.db");

@@ -69,8 +69,8 @@
  *   the turn given away before the last two products                   2890
  *   copies by a warp that computes, 128 registers                      3250
  *   two groups of 128 rows, two accumulators, 240 registers            3310
- *   32 registers for the copying warp instead of 24                    6 % of the time more
  *   the same, every fourth by a polynomial of degree 5                 3660
+ *   32 registers for the copying warp instead of 24                    6 % more time
  */
 #include "config.h"
 
