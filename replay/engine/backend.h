@@ -99,9 +99,9 @@ struct iter_cost {
 	size_t n_kernel;
 	int64_t comm_exposed_ns, comm_overlap_ns; /* if there are kernels: times of those of
 						   * collectives, alone and beside others */
-	int64_t phase_ns[PHASE_COUNT]; /* times with a kernel (cpu: wall time) by phase; what
-					* kernels of two phases share is the first one's, but
-					* for collectives */
+	int64_t phase_ns[PHASE_COUNT]; /* times with a kernel (cpu: wall time) by phase; where
+					* kernels of two phases overlap, the time is the phase's
+					* that started first; collectives count all of theirs */
 	int32_t phase_kernels[PHASE_COUNT];
 	const struct store_drop *drop; /* rows that a dropper saw, by layer; as kernel */
 	size_t n_drop;
