@@ -219,8 +219,8 @@ struct attn_call {
 	bf16_t *out;
 	float *lse;	     /* NULL: not asked for */
 	void *work, *stream; /* CUDA: work_bytes() of memory, and where to enqueue */
-	bool beside; /* dense decodes: they may run while the launch before ends, of chunks of the
-		      * same batch; then their work is no other's */
+	bool beside; /* dense decodes may start before the launch ahead of them ends.  It attends
+		      * for chunks of the same batch, and uses other work. */
 };
 
 /* Block lists.  Row l holds n[l] ascending block numbers at block[l * stride].  block

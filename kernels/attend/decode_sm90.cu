@@ -28,20 +28,21 @@
  *	64 x 2K	  38.7  38.0  38.3  41.6  34.8
  * In a model's steps 64 x 2050 take 36.1, and 36.0 before.
  *
- * Stretches of whole segments, which have no parts, may be longer over the mean if segments are
- * alike, so that idle multiprocessors are the cause.  Equal stretches, even ones of 128 of 132
+ * Stretches of whole segments have no parts.  If segments are alike, these stretches may be longer
+ * over the mean, as idle multiprocessors are the cause.  Equal stretches, even ones of 128 of 132
  * thread blocks, and cuDNN, on two H200 with the same times, us:
  *	64 x 8K  249.0 244.4 243.5	32 x 16K 246.1 243.2 244.7	64 x 10K 309.5 302.9 303.0
  *	128 x 4K 247.9 243.4 246.5	256 x 2K 248.6 244.2 247.0	8 x 64K	 247.0 245.2 248.0
  * The last has four parts, and gains less.  A third has, equal and even:
  *	60 x 4K	 121.0 118.3	31 x 8K  122.7 120.8	32 x 32K 471.0 467.6	60 x 8K	 228.5 228.9
  *	62 x 8K  236.3 232.7	30 x 8K	 119.4 118.2	64 x 16K 474.2 468.1	64 x 12K 359.0 352.7
- * On one of eight, kernels that only read take 2 % longer with 128, which is what parts cost here.
+ * On one H200 of eight, kernels that only read take 2 % longer with 128 thread blocks than with
+ * 132.  Parts cost as much.
  *
  * What ran before a launch, on the third: products that read 117 MB, as in a model's steps (with
  * cuDNN), a kernel that reads 192 MB, launches of its own, and few of these since keys were
- * written.  Then copies that leave the L2 cache in the usual order.  Those that leave its order as
- * it is take 1.0 to 1.8 longer after products:
+ * written.  The last column has copies with the usual policy of the L2 cache, evict_normal.  With
+ * evict_unchanged copies take 1.0 to 1.8 us longer after products:
  *	64 x 4K	 124.6 (125.4) 124.0 124.7 125.9 149.3
  *	8 x 32K	 126.1 (128.8) 125.8 126.5 127.2 150.9
  *	32 x 8K	 123.6 (124.5) 123.4 123.8 125.7 148.0

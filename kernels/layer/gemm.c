@@ -79,13 +79,13 @@ static enum ar_status load(const struct dynlib_sym *syms, struct ar_err *err)
 
 static void *load_early(void *syms)
 {
-	struct ar_err later; /* gemm_open() says it */
+	struct ar_err later; /* gemm_open() finds the same error */
 
 	load(syms, &later);
 	return NULL;
 }
 
-/* The loader has a lock, so nobody joins the thread. */
+/* Nobody joins the thread: dlopen() of gemm_open() waits for the loader's lock. */
 void gemm_load_early(void)
 {
 	static struct dynlib_sym none[] = { { NULL, NULL } };

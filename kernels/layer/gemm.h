@@ -13,7 +13,8 @@ struct gemm;
  * workspace of its own; its products go to stream.  AR_NODEV when the library is not there. */
 enum ar_status gemm_open(struct gemm **out, void *stream, struct ar_err *err);
 void gemm_close(struct gemm *g); /* NULL is fine */
-/* Let a thread load the library while the caller makes a context; gemm_open() waits for it. */
+/* Start a thread that loads the library while the caller makes a context.  gemm_open() waits for
+ * the thread, and tells its errors. */
 void gemm_load_early(void);
 
 /* c[i] = a[i] w[i]^T + bias[i] for i < n_batch: a [m][k], w [n][k], bias [n], c [m][n], each

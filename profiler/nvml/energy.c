@@ -2,8 +2,8 @@
 /*
  * NVML's counter moves in steps, which may be longer than an iteration.  So each reading waits for
  * a step: then counter and clock belong together.  The idle power comes from the same counter.
- * While another process opens the GPU a call may take long, so that nobody knows when a step was.
- * Then the reading waits for the next one.
+ * While another process opens the GPU, a call may take so long that nobody knows when the counter
+ * moved.  Then the reading waits for the next step.
  */
 #include "config.h"
 #include "profiler/nvml/energy.h"
@@ -17,7 +17,7 @@
 
 enum {
 	POLL_NS = 1000000,
-	SHARP_NS = 15000000,   /* between two calls, which take 4 ms each on an H200 */
+	SHARP_NS = 15000000,   /* most time of two calls, which take 4 ms each on an H200 */
 	STILL_NS = 1000000000, /* a counter that stands still for so long is none */
 };
 
@@ -102,9 +102,9 @@ void energy_close(struct energy_meter *m)
 	m->gpu = NULL;
 }
 
-/* Measure the idle power for at least idle_ns.  *r: the last step of the counter, then the one when
- * it ends.  The step after *r may still have energy of the work before, up to a tenth more on an
- * H200, so measure from there on. */
+/* Measure the idle power for at least idle_ns, and set *r to the step of the counter at its end.
+ * The caller has just seen a step.  What the next one adds may still have energy of the work
+ * before, up to a tenth more on an H200.  So measuring begins at that next step. */
 static enum ar_status measure_idle(struct energy_meter *m, int64_t idle_ns, struct reading *r,
 				   struct ar_err *err)
 {

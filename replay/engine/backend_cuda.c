@@ -187,7 +187,7 @@ enum ar_status cuda_make_qkv(struct cuda *c, int i, const struct rows *r, bool s
 	return st || !store ? st : append_shared(c, i, r, err);
 }
 
-/* Decodes without lists run while chunks end. */
+/* Decodes without lists may start while chunks end: see attn_call.beside. */
 static enum ar_status cuda_attend(struct cuda *c, int i, const struct rows *r, struct ar_err *err)
 {
 	const struct method *m = attn_engine_method(&c->engine, i);

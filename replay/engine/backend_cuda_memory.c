@@ -391,7 +391,7 @@ static size_t lists_bytes(const struct cuda *c)
 	return attn_engine_lists_bytes(&c->engine, &c->pass.rows.limit[ROW_DECODE]);
 }
 
-/* Bytes of the workspace of dense decodes beside chunks. */
+/* Bytes of the workspace that dense decodes have beside chunks. */
 static size_t beside_bytes(const struct cuda *c)
 {
 	const struct rows_env *r = &c->pass.rows;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process that measures launches makes its context while this one starts its driver, which
- * takes half as long while another process uses the GPU.  It measures while this one waits for it.
+ * The process that measures launches makes its context while this one starts its driver.  A driver
+ * starts in half the time while another process uses the GPU.  Launches are measured while this
+ * process waits.
  */
 #include "config.h"
 #include "replay/host/host_probe.h"
@@ -13,7 +14,7 @@
 
 #include "base/forked.h"
 
-/* wait, ctx: see host_probe_launches(). */
+/* Measure the loop, then launches.  wait, ctx: see host_probe_launches(). */
 static enum ar_status probe_when(struct probe *p, int device, void (*wait)(void *ctx), void *ctx,
 				 struct ar_err *err)
 {
@@ -52,7 +53,7 @@ static bool read_all(int from, void *to, size_t n)
 	return got == (ssize_t)n;
 }
 
-/* In the child: wait until the parent has shut down its side, or is gone. */
+/* In the child: wait until the parent has shut down its end of the socket, or has ended. */
 static void wait_for_parent(void *parent)
 {
 	char none;
@@ -60,7 +61,7 @@ static void wait_for_parent(void *parent)
 	read_all(*(const int *)parent, &none, 1);
 }
 
-/* In the child: write the answer to the socket, which is closed when the GPU has been left. */
+/* In the child: write the answer to the socket.  It is closed after the GPU's memory is free. */
 static void tell(int device, int parent)
 {
 	struct answer a = { 0 };
@@ -75,7 +76,7 @@ static void tell(int device, int parent)
 	_exit(!told);
 }
 
-/* The process that measures.  fd: the socket to it, -1: there is none. */
+/* The process that measures.  fd: the socket to it; -1: there is none. */
 static struct {
 	int device, fd;
 	bool has_told;

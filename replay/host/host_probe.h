@@ -24,17 +24,19 @@ void host_probe_begin(int device);
  * launches slower.  Done once: later calls with this device give the same times. */
 enum ar_status host_probe_apart(struct probe *p, int device, struct ar_err *err);
 
-/* The process of host_probe_begin() waits for one of these calls, or the one above, before it
- * measures launches.  So the caller may start its driver meanwhile.
- * take: let it measure, and wait.  leave: wait until its memory on the GPU is free.
+/* The process of host_probe_begin() waits for one of these calls, or for host_probe_apart(), before
+ * it measures launches.  So the caller may start its driver meanwhile.
+ * take: let the process measure, and wait for its result.
+ * leave: the same, and wait until the memory of the process on the GPU is free.
  * Both do nothing if there is no such process. */
 void host_probe_take(void);
 void host_probe_leave(void);
 
-/* Measure launches alone; of builds with CUDA.  wait(ctx) returns when they may be; NULL: now. */
+/* Measure launches alone; of builds with CUDA.  wait(ctx) returns when launches may be measured;
+ * NULL: at once. */
 enum ar_status host_probe_launches(struct probe *p, int device, void (*wait)(void *ctx), void *ctx,
 				   struct ar_err *err);
-/* Give the GPU's memory back. */
+/* Give back the memory on the GPU; of builds with CUDA. */
 void host_probe_reset(void);
 
 #ifdef __cplusplus

@@ -25,8 +25,8 @@ enum bench_what {
 	BENCH_DECODE_TABLE, /* the same, under tables */
 	BENCH_WINDOW,	    /* prefill, the last keys of each row */
 	BENCH_DECODE_WINDOW,
-	BENCH_MIXED,  /* decodes beside a chunk that comes after as many tokens, every block; the
-			* chunk is of the first request */
+	BENCH_MIXED,  /* request 0 has a chunk after as many tokens, the others decode; every
+		      * block */
 	BENCH_SELECT, /* the selection of compact-fp without its attention */
 	BENCH_N
 };

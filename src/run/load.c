@@ -424,8 +424,8 @@ static bool has_this_host(const struct run_session *s)
 	       (!strcmp(s->o.host_speed, "auto") && (!s->backend || s->backend->uses_gpu));
 }
 
-/* The GPU that a probe of this host launches on: where kernels run.  *exclusive: it has one process
- * at a time. */
+/* The GPU on which a probe of this host measures launches: the one where kernels run.  *exclusive
+ * is set to whether one process at a time may use that GPU, if there is one. */
 static int probed_gpu(const struct run_session *s, bool *exclusive)
 {
 	int64_t device = 0;
@@ -545,9 +545,9 @@ static enum ar_status try_host(const struct run_session *s, struct ar_err *err)
 	return st;
 }
 
-/* Begin to measure the host while this process is without CUDA and a profiler.  Where it runs
- * methods in other processes, they share the result, so wait for it.  Elsewhere the backend says
- * when it may be measured. */
+/* Begin to measure the host while this process is without CUDA and a profiler.  Methods that run in
+ * other processes share the result, so wait for it then.  Otherwise the backend says when launches
+ * may be measured: see host_probe_take(). */
 static enum ar_status probe_early(const struct run *r, struct ar_err *err)
 {
 	const struct run_session *s = &r->session;

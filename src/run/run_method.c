@@ -194,8 +194,9 @@ static enum ar_status size_pool(struct run_inputs *in, const struct run_session 
  * stores a block once for each request that shares it.  So with a prefix cache it then gets room
  * for the largest requests that can run together: at most what fits the device, and at least the
  * pool.  Of a pool that was not asked for it gets no more than these requests need or, with shared
- * pages, all requests: to allocate the rest and to free it takes a tenth of a second.  A GPU's pool
- * shrinks where blocks_pages() has a page to waste for each request, and no evictor takes more. */
+ * pages, all requests: to allocate the rest and to free it takes a tenth of a second.  The pool of
+ * a GPU stays as it is if there are more requests than blocks_pages() has spare pages for, or if an
+ * evictor takes more. */
 static enum ar_status physical_blocks(const struct run_inputs *in, const struct run_session *s,
 				      int64_t *n, struct ar_err *err)
 {
