@@ -31,8 +31,8 @@
  * The products of both passes alone would take 1.36 ms at 810 TFLOP/s, which products reach after a
  * rest (proxyattn_sm90.cu): 13 % of dense attention.  With what values take beside them, both
  * passes need 5590 cycles for 256 queries and 128 keys (lastq_rows_sm90.cu, lastq_sm90.cu).  They
- * take 6530, 1.85 ms.  So 1.58 ms are the least, 14.9 % of dense attention, and it takes 1.30 times
- * that in all.
+ * take 6520, 1.85 ms.  So 1.58 ms are the least, 14.9 % of dense attention.  All kernels take 1.31
+ * times that.
  *
  * In an older run, where dense attention took 11.3 to 11.7 ms, it took 1.19 to 1.29 with all heads
  * query-aware.
