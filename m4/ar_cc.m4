@@ -31,7 +31,7 @@ AC_DEFUN([AR_CC_WARNINGS], [
 # AR_ENABLE_SANITIZERS: --enable-sanitizers[=LIST], default address,undefined.  The first finding
 # ends the program, so a test fails with it.  Programs have a fixed address.  Else each start
 # would relocate 200,000 pointers of the sanitizer's table of all strings, in a quarter of its time.
-# gcc's two runtimes have 5 MB each that are searched for leaks at each end, so one becomes smaller.
+# Each end searches gcc's two runtimes for leaks, 5 MB of each.  Linked statically, one has less.
 AC_DEFUN([AR_ENABLE_SANITIZERS], [
   AC_ARG_ENABLE([sanitizers],
     [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],

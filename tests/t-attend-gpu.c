@@ -469,7 +469,7 @@ static void test_many_tiles(const struct setting *t, long seed)
 
 /* ---- fewer multiprocessors ---- */
 
-static bool refuses; /* launches whose thread blocks must all run at once */
+static bool refuses; /* whether launches fail whose thread blocks must all run at once */
 static int n_refused;
 
 /* Kernels call this one instead of the runtime's. */

@@ -38,7 +38,7 @@ struct entry_lists {
  * crew. */
 struct even {
 	int parts, segs;		// 0: there are none
-	int crews, busy;		// of all, and those with any
+	int crews, busy;		// all crews, and those that have a stretch
 };
 
 struct decode_args {

@@ -10,8 +10,8 @@
 /* The name of the network file system that holds the file, or its folder if there is no file.
  * NULL: it is on another one. */
 const char *store_disk_network(const char *path);
-/* The same for a device of FUSE, whose kind is in a table of mounts; without a line it is unknown.
- * mounts: in the format of /proc/self/mountinfo. */
+/* The same for a device of FUSE.  mounts: a table in the format of /proc/self/mountinfo, which says
+ * of what kind the device is.  A device without a line counts as a network. */
 const char *store_disk_fuse(FILE *mounts, dev_t device);
 /* Warn if the file is on a network file system. */
 void store_disk_warn(const char *path);

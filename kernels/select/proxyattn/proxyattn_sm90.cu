@@ -95,7 +95,7 @@ constexpr int KEYS = 128;		// of a step
 constexpr int COLS = 64;		// of a swizzled slab: 128 bytes
 constexpr int WAVES = 4;		// of thread blocks, where there is enough to do
 constexpr int LEAST = 64;		// blocks of a segment, where waves allow as many
-constexpr int START = 3;		// blocks that the start of a thread block takes the time of
+constexpr int START = 3;		// blocks that take as long as the start of a thread block
 constexpr float ROOM = 16;		// of a base above the logits that it is made of
 constexpr int UNDER_WAY = 4;		// exponentials of a thread
 
