@@ -168,7 +168,9 @@ static enum ar_status open_device(struct cuda *c, struct ar_err *err)
 	if (device >= n)
 		return ar_fail(err, AR_NODEV, "there is no GPU %d, only 0...%d; change %s", device,
 			       n - 1, c->env.world ? "--devices" : "--device");
-	host_probe_take(); /* while this process has no context */
+	host_probe_take(); /* while this process has no context, and loads nothing */
+	if (!c->env.attention_only)
+		gemm_load_early();
 	CU(cudaSetDevice(device));
 	host_probe_leave(); /* the memory that is free from now on is this run's */
 	prof_phase(c->env.prof, PHASE_NO_LAYER, PHASE_NONE);
@@ -316,8 +318,6 @@ enum ar_status cuda_open(void **self, const void *opts, const struct backend_env
 	c->env = *env;
 	c->opts = *(const struct cuda_opts *)opts;
 	c->clock.stale = true;
-	if (!env->attention_only)
-		gemm_load_early();
 	c->clock.enqueued_ns = calloc((size_t)env->n_run_layers + 1, sizeof *c->clock.enqueued_ns);
 	st = c->clock.enqueued_ns ? open_device(c, err) : ar_nomem(err);
 	if (!st)
