@@ -103,8 +103,8 @@ void energy_close(struct energy_meter *m)
 }
 
 /* Measure the idle power for at least idle_ns, and set *r to the step of the counter at its end.
- * The caller has just seen a step.  What the next one adds may still have energy of the work
- * before, up to a tenth more on an H200.  So measuring begins at that next step. */
+ * Call it right after a step.  The next step may still count energy of the work before: up to a
+ * tenth more on an H200.  So measuring begins at that next step. */
 static enum ar_status measure_idle(struct energy_meter *m, int64_t idle_ns, struct reading *r,
 				   struct ar_err *err)
 {

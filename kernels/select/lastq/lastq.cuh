@@ -13,7 +13,8 @@
  * log2.  Rows stand at the end of their pad places.
  *
  * The pages of a batch, KV head after KV head in each request, are split into equal ranges, so that
- * multiprocessors have the same work.  A segment is what a range has of one request and KV head.
+ * multiprocessors have the same work.  A range may hold pages of several requests and KV heads.
+ * Pages of one range, one request and one KV head are a segment.
  */
 struct lastq_parts {
 	float2 *part;		/* [lastq_part()][query head of the KV head][pad] */
@@ -51,7 +52,7 @@ static __device__ __forceinline__ int lastq_pages(const struct attn_batch &b, in
 	return b.keys.page0[r + 1] - b.keys.page0[r];
 }
 
-/* Pages of the batch before those of a request and KV head. */
+/* Count the pages that stand before KV head kv_head of request r. */
 static __device__ __forceinline__ int lastq_pages_before(const struct attn_batch &b, int r,
 							 int kv_head)
 {

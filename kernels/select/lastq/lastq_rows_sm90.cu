@@ -107,7 +107,7 @@ struct share {
 	int head, groups;	/* the first of a KV head; of warps that have queries */
 };
 
-/* What it has of one request and KV head. */
+/* The keys of a share that belong to one request and one KV head. */
 struct spot {
 	int r, end;		/* request, the end of its keys */
 	int first, stop;	/* keys [first, stop); a step begins at first */

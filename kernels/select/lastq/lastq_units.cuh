@@ -22,7 +22,7 @@ struct lastq_wanted {
 	const int *want;	/* [request][query head]; NULL: all */
 };
 
-/* What a thread block has of the row: pages [at, stop). */
+/* A thread block's share of the row: pages [at, stop). */
 struct lastq_share {
 	int at, stop;
 	int lanes, lane;	/* thread blocks side by side, this one's number among them */
