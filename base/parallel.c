@@ -2,6 +2,7 @@
 #include "config.h"
 #include "base/parallel.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -41,28 +42,6 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-/* The sanitizer writes its notes on a whole stack at each start: 1 MB on the usual one of 8 MB. */
-int parallel_start(pthread_t *thread, void *(*work)(void *), void *arg)
-{
-	pthread_attr_t attr;
-	int rc = pthread_attr_init(&attr);
-
-	if (rc)
-		return rc;
-	rc = pthread_attr_setstacksize(&attr, 512 << 10);
-	if (!rc)
-		rc = pthread_create(thread, &attr, work, arg);
-	pthread_attr_destroy(&attr);
-	return rc;
-}
-#else
-int parallel_start(pthread_t *thread, void *(*work)(void *), void *arg)
-{
-	return pthread_create(thread, NULL, work, arg);
-}
-#endif
-
 /* The calling thread works too, so that a failure to start others is no error. */
 enum ar_status parallel_each(int n, parallel_fn *work, void *ctx, struct ar_err *err)
 {
@@ -74,7 +53,7 @@ enum ar_status parallel_each(int n, parallel_fn *work, void *ctx, struct ar_err 
 	int started = 1;
 
 	want = want > MAX_THREADS ? MAX_THREADS : want;
-	while (started < want && started < n && !parallel_start(&thread[started], worker, &p))
+	while (started < want && started < n && !pthread_create(&thread[started], NULL, worker, &p))
 		started++;
 	worker(&p);
 	for (int i = 1; i < started; i++)

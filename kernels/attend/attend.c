@@ -15,13 +15,12 @@
 
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/parallel.h"
 
 /* ---- plan ---- */
 
@@ -818,7 +817,8 @@ static void run_all(struct desk *desk, int n)
 	pthread_t thread[MAX_THREADS];
 	int started = 1;
 
-	while (started < n && !parallel_start(&thread[started], attend_thread, &desk[started]))
+	while (started < n &&
+	       !pthread_create(&thread[started], NULL, attend_thread, &desk[started]))
 		started++;
 	attend_thread(&desk[0]);
 	for (int i = 1; i < started; i++)
